@@ -1,0 +1,53 @@
+# `make demo` and `make test` need nothing but Python 3.11 or newer; everything is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# No upgrade of pip: the one that comes with Python 3.11 can install all of this.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints-dev.txt
+
+# Stamps: what they stand for is installed, and is installed again only when its list changes.
+CORE := $(VENV)/.installed-core
+DEV := $(VENV)/.installed-dev
+LISTS := pyproject.toml constraints-dev.txt
+
+DEMO_OUT := demo-data
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format clean
+
+help: ## Show the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+demo: $(CORE) ## Collect 100 000 steps of CartPole-v1 into demo-data, then show what is there
+	rm -rf $(DEMO_OUT)
+	$(BIN)/outrider collect CartPole-v1 --steps 100000 --envs 16 --seed 0 --out $(DEMO_OUT)
+	$(BIN)/outrider show $(DEMO_OUT)
+
+test: lint ## Lint, then run every test
+	$(BIN)/python -m pytest
+
+lint: $(DEV) ## Style, format, types, and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(DEV) ## Format the code and apply safe fixes
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## Remove the environment, the demo's data, and all caches
+	rm -rf $(VENV) $(DEMO_OUT) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Python 3.11 or newer is needed, and this is %d.%d: run make PYTHON=/path/to/python" % v[:2])'
+	$(PYTHON) -m venv $(VENV)
+
+$(CORE): $(LISTS) | $(BIN)/python
+	$(PIP_INSTALL) --editable .
+	touch $@
+
+$(DEV): $(LISTS) | $(BIN)/python
+	$(PIP_INSTALL) --editable '.[dev]'
+	touch $(CORE) $@
