@@ -129,7 +129,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             foreign.unlink()
     assert run.returncode == 1, run.stdout + run.stderr
     found: dict[str, str] = {}
-    for case in ET.parse(folder / "report.xml").iter("testcase"):  # noqa: S314 - pytest wrote it, just now
+    for case in ET.parse(folder / "out.xml").iter("testcase"):  # noqa: S314 - pytest wrote it, just now
         problems = [node for node in case if node.tag in ("error", "failure")]
         name = case.attrib["name"]
         found[name] = found.get(name, "") + "".join(f"{node.attrib['message']}\n{node.text}" for node in problems)
