@@ -1,0 +1,1 @@
+"""Policies: what decides the actions, and how its output becomes columns."""
