@@ -111,7 +111,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "helpers.leaks",
         "-p",
         "no:cacheprovider",
-        "--junitxml=report.xml",
+        "--junitxml=out.xml",
     )
     foreign = Path(f"/dev/shm/outrider-test-{os.getpid()}")  # noqa: S108 - its name is that of this process
     with foreign.open("wb"):
