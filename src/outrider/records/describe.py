@@ -1,0 +1,47 @@
+"""What every record can say about itself: its size in memory, and a repr of shapes instead of data."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from outrider import tree
+from outrider.tree import Tree
+
+__all__ = ["columns_of", "nbytes", "shapes"]
+
+
+def columns_of(record: Any) -> dict[str, Any]:
+    """The fields of a record by name, without those that it derives itself."""
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record) if field.init}
+
+
+def nbytes(record: Any) -> int:
+    """Bytes of all leaves of a record; a leaf that is a view counts the rows it shows."""
+    leaves = tree.leaves(columns_of(record))
+    return sum(int(leaf.nbytes) for leaf in leaves if hasattr(leaf, "nbytes"))
+
+
+def _leaf(value: Any) -> str:
+    if not hasattr(value, "shape"):
+        return repr(value)
+    dtype = str(value.dtype).removeprefix("torch.")
+    return f"{dtype}[{', '.join(str(size) for size in value.shape)}]"
+
+
+def _tree(value: Tree) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_tree(child)}" for key, child in value.items()) + "}"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(_tree(child) for child in value) + ")"
+    return "None" if value is None else _leaf(value)
+
+
+def shapes(record: Any) -> str:
+    """The repr of a record: dtype and shape of every leaf.
+
+    Columns that are absent (None or empty) are left out.
+    """
+    shown = {name: value for name, value in columns_of(record).items() if not (value is None or value == {})}
+    inside = ", ".join(f"{name}={_tree(value)}" for name, value in shown.items())
+    return f"{type(record).__name__}({inside})"

@@ -1,0 +1,303 @@
+"""A block of T steps of N lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from outrider import tree
+from outrider.errors import ConfigError, explain
+from outrider.records import arrays, checks, columns, describe, segments
+from outrider.records.arrays import Array
+from outrider.records.episodes import Episodes
+from outrider.records.steps import Steps
+from outrider.tree import Tree
+
+if TYPE_CHECKING:
+    from outrider.records.step_spec import StepSpec
+
+__all__ = ["Rollout"]
+
+_PER_STEP = (
+    *("action", "reward", "terminated", "truncated", "cut", "valid", "episode_id", "step", "version"),
+    *("extras", "info"),
+)
+_PER_OBS = ("obs", "state", "obs_info")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Rollout:
+    """Exactly T steps of N lanes, time first, with T+1 observations.
+
+    Row t+1 of obs is what follows step t of its lane, but where the episode ended or was cut: there it is the first
+    observation of the next episode, and the true last one is in the side table `final_obs`, one row per end.
+    `next_obs` puts the two together.
+
+    Attributes:
+        obs: tree [T+1, N, ...]; obs[t] was acted upon in step t, obs[T] is the newest.
+        action: tree [T, N, ...], as the policy gave it.
+        reward: float64 [T, N].
+        terminated: bool [T, N].
+        truncated: bool [T, N].
+        cut: bool [T, N]; the episode was stopped by us after this step: neither terminated nor truncated.
+        valid: bool [T, N]; all True but for the dummy rows of foreign sources that reset on the following step.
+        episode_id: int64 [T, N]; unique in a run.
+        step: int64 [T, N]; the index of the step in its episode.
+        version: int64 [T, N]; the number of the weights that chose the action, 0 is the initial policy.
+        env_id: int64 [N]; the lane of each column.
+        final_index: int64 [E], ascending: t*N + n of each row that is terminated, truncated or cut.
+        final_obs: tree [E, ...]; the true last observation of those rows.
+        extras: dict of trees [T, N, ...]: what the policy returned beside the action, and added columns.
+        state: tree [T+1, N, ...] of recurrent states: row t was fed to step t, row T is the newest; or None.
+        final_state: tree [E, ...]: the state after the last step of the rows in final_index, or None.
+        info: dict of columns [T, N, ...] from the step (the final info at an end), masks under "_key".
+        obs_info: dict of columns [T+1, N, ...] that came with the observation, that of a reset included.
+
+    Example:
+        >>> from outrider import records as r
+        >>> from outrider.spec import LeafSpec
+        >>> rollout = r.Rollout.zeros(
+        ...     r.StepSpec(obs=LeafSpec((3,), np.dtype("f4")), action=LeafSpec((), np.dtype("i8")), num_envs=2), 5
+        ... )
+        >>> rollout.obs.shape, rollout.next_obs.shape, rollout[:3, [1]].reward.shape, len(rollout.flatten())
+        ((6, 2, 3), (5, 2, 3), (3, 1), 10)
+    """
+
+    obs: Tree
+    action: Tree
+    reward: Array
+    terminated: Array
+    truncated: Array
+    cut: Array
+    valid: Array
+    episode_id: Array
+    step: Array
+    version: Array
+    env_id: Array
+    final_index: Array
+    final_obs: Tree
+    extras: dict[str, Tree] = field(default_factory=dict)
+    state: Tree = None
+    final_state: Tree = None
+    info: dict[str, Tree] = field(default_factory=dict)
+    obs_info: dict[str, Tree] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """The number of valid rows: T*N unless a foreign source gave dummy rows."""
+        return int(self.valid.sum())
+
+    def __repr__(self) -> str:
+        """Shapes and dtypes, no data."""
+        return describe.shapes(self)
+
+    @property
+    def length(self) -> int:
+        """The number of time steps T."""
+        return int(self.reward.shape[0])
+
+    @property
+    def num_envs(self) -> int:
+        """The number of lanes N."""
+        return int(self.reward.shape[1])
+
+    @property
+    def next_obs(self) -> Tree:
+        """Tree [T, N, ...], a copy: the true observation after each step, never one of a reset.
+
+        Rows that are not valid have whatever followed them.
+        """
+        lanes = self.num_envs
+
+        def put_finals(leaf: Array, final: Array) -> Array:
+            out = arrays.copy(leaf[1:])
+            if len(final):
+                out[self.final_index // lanes, self.final_index % lanes] = final
+            return out
+
+        return tree.map(put_finals, self.obs, self.final_obs)
+
+    @property
+    def is_first(self) -> Array:
+        """Bool [T, N]: the first step of its episode."""
+        return self.step == 0
+
+    @property
+    def ended(self) -> Array:
+        """Bool [T, N]: terminated, truncated or cut."""
+        return self.terminated | self.truncated | self.cut
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all leaves."""
+        return describe.nbytes(self)
+
+    @classmethod
+    def zeros(cls, spec: StepSpec, length: int) -> Rollout:
+        """A rollout of the shapes and dtypes of `spec` without stepping anything, e.g. to compile or warm up a learner.
+
+        All zero, but for `valid` (True), `env_id` (0, 1, ...) and `step` (0, 1, ...: one running episode in each lane).
+
+        Raises:
+            ConfigError: `length` is less than 1.
+        """
+        if length < 1:
+            where, fix = "Rollout.zeros(length)", "pass the length of your rollouts"
+            raise ConfigError(explain(expected="1 step or more", found=length, where=where, fix=fix))
+        lanes = spec.num_envs
+        block = (length, lanes)
+        return cls(
+            obs=tree.zeros(spec.obs, length + 1, lanes),
+            action=tree.zeros(spec.action, *block),
+            reward=tree.zeros(spec.reward, *block),
+            **{name: np.zeros(block, np.bool_) for name in ("terminated", "truncated", "cut")},
+            valid=np.ones(block, np.bool_),
+            **{name: np.zeros(block, np.int64) for name in ("episode_id", "version")},
+            step=np.repeat(np.arange(length)[:, None], lanes, axis=1),
+            env_id=np.arange(lanes),
+            final_index=np.zeros(0, np.int64),
+            final_obs=tree.zeros(spec.obs, 0),
+            extras=tree.zeros(spec.extras, *block),
+            state=tree.zeros(spec.state, length + 1, lanes),
+            final_state=tree.zeros(spec.state, 0),
+            info=tree.zeros(spec.info, *block),
+            obs_info=tree.zeros(spec.obs_info, length + 1, lanes),
+        )
+
+    def __getitem__(self, key: Any) -> Rollout:
+        """Part of the rollout: rollout[t0:t1], rollout[:, lanes], rollout[t0:t1, lanes].
+
+        `lanes` is a slice, an index array or a bool mask. Columns are views for slices and copies for index arrays; the
+        part has the observation after its last step, and its own side table.
+
+        Raises:
+            ConfigError: any other index, an integer among them: a single step or lane is no block [T, N].
+        """
+        times, lanes = self._selection(key)
+        slot = np.full(self.length * self.num_envs, -1, np.int64)
+        final_index = arrays.to_numpy(self.final_index)
+        slot[final_index] = np.arange(len(final_index))
+        part = slot.reshape(self.length, self.num_envs)[times][:, lanes].reshape(-1)
+        chosen = np.flatnonzero(part >= 0)
+        finals = arrays.like(self.reward, part[chosen])
+        own = lanes if isinstance(lanes, slice) else arrays.like(self.reward, lanes)
+        taken = {name: self._block(name, times, own) for name in _PER_STEP}
+        taken |= {name: self._block(name, slice(times.start, times.stop + 1), own) for name in _PER_OBS}
+        return Rollout(
+            **taken,
+            env_id=self.env_id[own],
+            final_index=arrays.like(self.reward, chosen),
+            final_obs=arrays.gather(self.final_obs, finals),
+            final_state=arrays.gather(self.final_state, finals),
+        )
+
+    def _selection(self, key: Any) -> tuple[slice, slice | arrays.IntArray]:
+        times, lanes = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
+        if not isinstance(times, slice) or times.step not in (None, 1):
+            raise ConfigError(
+                explain(
+                    expected="rollout[t0:t1], rollout[:, lanes] or rollout[t0:t1, lanes], times as a slice of step 1",
+                    found=f"rollout[{key!r}]",
+                    where="rollout[...]",
+                    fix="use rollout[t:t+1] for one time step, rollout.flatten() for single transitions, or index a "
+                    "column such as rollout.reward[t]",
+                )
+            )
+        start, stop, _ = times.indices(self.length)
+        return slice(start, max(start, stop)), arrays.row_selection(lanes, self.num_envs, "rollout[:, lanes]")
+
+    def _block(self, name: str, times: slice, lanes: slice | Array) -> Tree:
+        return tree.map(lambda leaf: leaf[times][:, lanes], getattr(self, name))
+
+    def _with(self, **changed: Any) -> Rollout:
+        return Rollout(**(describe.columns_of(self) | changed))
+
+    def with_columns(self, **columns_: Tree) -> Rollout:
+        """The same rollout with more extras (or replaced ones), each a tree [T, N, ...].
+
+        Raises:
+            SpecError: a column is not [T, N, ...], or has the name of a field.
+        """
+        return self._with(extras=columns.added(self, columns_, (self.length, self.num_envs)))
+
+    def flatten(self) -> Steps:
+        """The valid rows as flat steps in order of time: row t*N + n. Views where all rows are valid, copies otherwise.
+
+        (A reshape of a rollout that is not contiguous, such as rollout[:, ::2], copies.)
+        """
+        rows, lanes = self.length * self.num_envs, self.num_envs
+        following = np.arange(lanes, rows + lanes)
+        following[arrays.to_numpy(self.final_index)] = ~np.arange(len(self.final_index))
+        flat = {name: _merge(getattr(self, name)) for name in _PER_STEP}
+        flat["obs_info"] = _merge(tree.take(self.obs_info, slice(0, self.length)))
+        flat["env_id"] = arrays.like(self.reward, np.tile(arrays.to_numpy(self.env_id), self.length))
+        flat["next_index"] = arrays.like(self.reward, following)
+        obs_index: Array | slice = slice(0, rows)
+        if not bool(self.valid.all()):
+            obs_index = arrays.like(self.reward, np.flatnonzero(arrays.to_numpy(self.valid)))
+            flat = arrays.gather(flat, obs_index)
+        return Steps(
+            **flat,
+            obs_index=obs_index,
+            obs_rows=_merge(self.obs),
+            final_obs=self.final_obs,
+            state_rows=_merge(self.state),
+            final_state=self.final_state,
+        )
+
+    def minibatches(self, size: int, *, epochs: int = 1, seed: int | None = None) -> Iterator[Steps]:
+        """Yield shuffled batches of exactly `size` of the valid rows; see `Steps.minibatches`."""
+        return self.flatten().minibatches(size, epochs=epochs, seed=seed)
+
+    def segments(self) -> Episodes:
+        """The valid rows cut into contiguous runs of one episode, lane by lane, each with T_i + 1 true observations.
+
+        Runs that continue an episode of an earlier rollout start at its `step`. All is copied.
+        """
+        valid = np.flatnonzero(arrays.to_numpy(self.valid))
+        return segments.cut(self.flatten(), np.argsort(valid % self.num_envs, kind="stable"))
+
+    def torch(self, device: Any = None) -> Rollout:
+        """The same with torch leaves, on `device` (None: the CPU).
+
+        On the CPU the tensors share memory with the arrays, but for the reward, which becomes float32, and for arrays
+        that torch cannot share (read-only, negative strides, foreign byte order), which are copied.
+
+        Raises:
+            SpecError: torch has no such dtype; names the column.
+        """
+        converted: Rollout = arrays.converter().record(self, device)
+        return converted
+
+    def check(self) -> None:
+        """Verify all invariants of the record.
+
+        Raises:
+            SpecError: names the first column, and where possible the row, that breaks one.
+        """
+        block = (self.length, self.num_envs)
+        checks.leading(self, _PER_STEP, block)
+        checks.leading(self, _PER_OBS, (block[0] + 1, block[1]))
+        checks.leading(self, ("env_id",), block[1:])
+        checks.leading(self, ("final_obs", "final_state"), (len(self.final_index),))
+        checks.dtypes(self)
+        checks.same_rows(self, "obs", "final_obs", axes=2)
+        checks.same_rows(self, "state", "final_state", axes=2)
+        ended, valid = arrays.to_numpy(self.ended), arrays.to_numpy(self.valid)
+        checks.require(valid | ~ended, "terminated/truncated/cut", "no end in a row that is not valid", ended)
+        index, wanted = arrays.to_numpy(self.final_index), np.flatnonzero(ended)
+        same = np.array([np.array_equal(index, wanted)])
+        checks.require(same, "final_index", "t*N + n of the ended and cut rows, ascending", index[:8])
+        episode, step = arrays.to_numpy(self.episode_id), arrays.to_numpy(self.step)
+        both = valid[1:] & valid[:-1]
+        runs = (episode[1:] == episode[:-1]) & (step[1:] == step[:-1] + 1) & ~ended[:-1]
+        starts = (step[1:] == 0) & ended[:-1]
+        wanted_step = "the next number in the same episode, or 0 after a row that ended or was cut"
+        checks.require(~both | runs | starts, "step/episode_id (rows from t=1)", wanted_step, step[1:])
+
+
+def _merge(columns_: Tree) -> Tree:
+    """Make one axis of the first two of each leaf; a view of a contiguous array."""
+    return tree.map(lambda leaf: leaf.reshape((leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])), columns_)

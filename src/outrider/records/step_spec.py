@@ -1,0 +1,87 @@
+"""What the rows of a record look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from outrider import spec
+from outrider.records import arrays
+from outrider.records.episode import Episode
+from outrider.records.episodes import Episodes
+from outrider.records.rollout import Rollout
+from outrider.records.steps import Steps
+from outrider.spec import LeafSpec
+from outrider.tree import Tree
+
+if TYPE_CHECKING:
+    import gymnasium
+
+__all__ = ["StepSpec"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSpec:
+    """Shape and dtype of every column of one row, and the number of lanes.
+
+    Attributes:
+        obs: tree of `LeafSpec`.
+        action: tree of `LeafSpec`.
+        num_envs: the number of lanes N.
+        extras: dict of trees of `LeafSpec`.
+        state: tree of `LeafSpec`, or None for a policy without recurrent state.
+        info: dict of `LeafSpec`, masks under "_key" included.
+        obs_info: dict of `LeafSpec`, masks included.
+        observation_space: the Gymnasium space of one observation where known.
+        action_space: the Gymnasium space of one action where known.
+        env_name: what the environments are called where known.
+
+    Example:
+        >>> frame = StepSpec(obs=LeafSpec((84, 84), np.dtype("u1")), action=LeafSpec((), np.dtype("i8")), num_envs=8)
+        >>> frame.row_nbytes, frame.zeros(16).obs.shape
+        (7100, (17, 8, 84, 84))
+    """
+
+    obs: Tree
+    action: Tree
+    num_envs: int
+    extras: dict[str, Tree] = field(default_factory=dict)
+    state: Tree = None
+    info: dict[str, Tree] = field(default_factory=dict)
+    obs_info: dict[str, Tree] = field(default_factory=dict)
+    observation_space: gymnasium.Space[Any] | None = None
+    action_space: gymnasium.Space[Any] | None = None
+    env_name: str | None = None
+
+    reward: ClassVar[LeafSpec] = LeafSpec((), np.dtype(np.float64))
+
+    @property
+    def row_nbytes(self) -> int:
+        """Bytes of one stored row: its columns, the flags (4 bytes), and episode_id, step, version (8 each)."""
+        columns = (self.obs, self.action, self.reward, self.extras, self.state, self.info, self.obs_info)
+        return spec.row_nbytes(columns) + 4 + 3 * 8
+
+    def zeros(self, length: int) -> Rollout:
+        """A rollout of `length` steps without stepping anything; see `Rollout.zeros`."""
+        return Rollout.zeros(self, length)
+
+    @classmethod
+    def of(cls, record: Rollout | Steps | Episodes | Episode) -> StepSpec:
+        """The spec of an example record; spaces and name stay None.
+
+        `num_envs` is the number of lanes of a rollout, and the number of different env_id of another record.
+        """
+        obs, state = (record.obs_rows, record.state_rows) if isinstance(record, Steps) else (record.obs, record.state)
+        axes = 2 if isinstance(record, Rollout) else 1
+        lanes = [record.env_id] if isinstance(record, Episode) else arrays.to_numpy(record.env_id)
+        return cls(
+            obs=spec.specs_of(obs, axes),
+            action=spec.specs_of(record.action, axes),
+            num_envs=len(np.unique(lanes)),
+            extras=spec.specs_of(record.extras, axes),
+            state=spec.specs_of(state, axes),
+            info=spec.specs_of(record.info, axes),
+            obs_info=spec.specs_of(record.obs_info, axes),
+        )

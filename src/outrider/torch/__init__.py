@@ -1,0 +1,1 @@
+"""What needs PyTorch: `outrider.torch.convert` makes torch records of NumPy ones."""

@@ -1,0 +1,78 @@
+"""Records of NumPy arrays to records of torch tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from outrider import tree
+from outrider.errors import SpecError, explain
+
+__all__ = ["concatenate", "record", "tensor"]
+
+R = TypeVar("R")
+
+
+def tensor(array: Any, device: Any = None, path: str = "array") -> torch.Tensor:
+    """Return a tensor of a NumPy array (or tensor, or list) on `device`, None meaning where it is.
+
+    On the CPU it shares the memory of the array, unless that is read-only or laid out as torch cannot: then a copy.
+
+    Raises:
+        SpecError: torch has no such dtype; the message names `path`.
+    """
+    found = array if isinstance(array, torch.Tensor) else _from_numpy(np.asarray(array), path)
+    return found if device is None else found.to(device)
+
+
+def _from_numpy(array: np.ndarray[Any, Any], path: str) -> torch.Tensor:
+    native = array.dtype.newbyteorder("=")
+    if not array.flags.writeable or array.dtype != native or any(stride < 0 for stride in array.strides):
+        array = np.array(array, native)
+    try:
+        return torch.from_numpy(array)
+    except TypeError:
+        raise SpecError(
+            explain(
+                expected="a dtype that torch has",
+                found=f"dtype {array.dtype}",
+                where=f".torch(): column '{path}'",
+                fix="convert or remove the column first",
+            )
+        ) from None
+
+
+def concatenate(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Join tensors along their first axis."""
+    return torch.cat(tuple(tensors))
+
+
+def record(source: R, device: Any = None) -> R:
+    """Return a record of the same class with tensors on `device`; the reward becomes float32, numbers and slices stay.
+
+    Example:
+        >>> from outrider.records import Rollout, StepSpec
+        >>> from outrider.spec import LeafSpec
+        >>> spec = StepSpec(obs=LeafSpec((3,), np.dtype("f4")), action=LeafSpec((), np.dtype("i8")), num_envs=2)
+        >>> record(Rollout.zeros(spec, 5)).obs.shape
+        torch.Size([6, 2, 3])
+    """
+    if not dataclasses.is_dataclass(source) or isinstance(source, type):
+        msg = f"expected a record, found {source!r}"
+        raise TypeError(msg)
+    columns = {}
+    for field in dataclasses.fields(source):
+        if field.init:
+            columns[field.name] = _column(getattr(source, field.name), device, field.name)
+    columns["reward"] = columns["reward"].to(torch.float32)
+    return type(source)(**columns)
+
+
+def _column(column: tree.Tree, device: Any, name: str) -> tree.Tree:
+    if isinstance(column, (int, slice)):
+        return column
+    return tree.unflatten(column, [tensor(leaf, device, path) for path, leaf in tree.items(column, name)])
