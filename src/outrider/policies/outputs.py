@@ -65,6 +65,7 @@ class OutputSchema:
         if specs["state"] is not None:
             self._layout["state"] = specs["state"]
         self._leaf_specs: list[LeafSpec] = tree.leaves(self._layout)
+        self._first_state = len(self._leaf_specs) - len(tree.leaves(specs["state"]))
         self._is_flat = all(type(child) is LeafSpec for child in self._layout.values())
         self._expected: list[tuple[np.dtype[Any], tuple[int, ...]]] = []
         self._rows = -1
@@ -149,9 +150,10 @@ class OutputSchema:
         _check_rows(array, shape[0], self.paths[index])
         if array.shape == shape and array.dtype.newbyteorder("=") == dtype:
             return array.astype(dtype)
+        before = "as initial_state() gives it" if index >= self._first_state else "as at the first call"
         raise PolicyError(
             explain(
-                expected=f"shape {shape}, dtype {dtype}, as at the first call",
+                expected=f"shape {shape}, dtype {dtype}, {before}",
                 found=f"shape {array.shape}, dtype {array.dtype}",
                 where=f"policy output at '{self.paths[index]}'",
                 fix="return the same shape and dtype at every call",
