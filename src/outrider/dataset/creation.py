@@ -1,0 +1,160 @@
+"""Making the folder of a dataset, in one step, and reading back what it says about itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import json
+import platform
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outrider.dataset.columns import Columns
+from outrider.dataset.files import read_json, write_json
+from outrider.dataset.spec_json import spec_from_json, spec_to_json
+from outrider.errors import DatasetError, SpecError, explain
+from outrider.records import StepSpec
+
+__all__ = ["Committed", "create_folder", "read_description"]
+
+FORMAT, VERSION = "outrider-dataset", 1
+RESERVED = ("created", "versions")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How much of the arrays counts: the content of `committed.json`, whose replacement is the commit of an append.
+
+    Attributes:
+        steps: rows of the columns of steps.
+        segments: rows of the segment table; columns of observations have steps + segments rows.
+    """
+
+    steps: int
+    segments: int
+
+    def write(self, folder: Path) -> None:
+        """Replace the file, and wait until the disk has it.
+
+        Raises:
+            OSError: the old one holds.
+        """
+        write_json(folder / "committed.json", {"steps": self.steps, "segments": self.segments}, sync=True)
+
+    @classmethod
+    def read(cls, folder: Path) -> Committed:
+        """Read the file.
+
+        Raises:
+            DatasetError: it is missing or of something else.
+        """
+        found = read_json(folder / "committed.json")
+        try:
+            committed = cls(found["steps"], found["segments"])
+            if 0 <= committed.segments <= committed.steps:
+                return committed
+        except (KeyError, TypeError):
+            pass
+        fix = "restore the file from a copy"
+        expected = "the counts of steps and segments in 'committed.json'"
+        raise DatasetError(explain(expected=expected, found=str(found)[:200], where=f"dataset '{folder}'", fix=fix))
+
+
+def create_folder(folder: Path, spec: StepSpec, metadata: dict[str, Any]) -> None:
+    """Make an empty dataset at `folder`: it is made under another name beside it, and then renamed.
+
+    Raises:
+        ConfigError: a space of the spec cannot be described.
+        DatasetError: something is there already, the parent cannot be written to, or the metadata are not JSON.
+    """
+    description = {
+        "format": FORMAT,
+        "version": VERSION,
+        "spec": spec_to_json(spec),
+        "metadata": {**_own_metadata(), **_checked(metadata)},
+    }
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise DatasetError(
+            explain(
+                expected="a new or empty folder",
+                found="a file" if folder.is_file() else "a folder with something in it",
+                where=f"Dataset.create('{folder}')",
+                fix="choose another path, or append to what is there with Dataset.open(path, writable=True)",
+            )
+        )
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+        Columns.create(partial, spec)
+        Committed(0, 0).write(partial)
+        write_json(partial / "dataset.json", description, sync=True)
+        partial.rename(folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        msg = explain(
+            expected="a folder that can be created",
+            found=f"{type(error).__name__}: {error}",
+            where=f"Dataset.create('{folder}')",
+            fix="choose a path whose parent you may write to, on a disk with free space",
+        )
+        raise DatasetError(msg) from error
+
+
+def _own_metadata() -> dict[str, Any]:
+    names = ("outrider", "gymnasium", "numpy")
+    versions = {name: _version(name) for name in names}
+    now = dt.datetime.now(dt.UTC)
+    return {
+        "created": now.isoformat(timespec="seconds"),
+        "versions": {**versions, "python": platform.python_version()},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"  # run from a source tree that was never installed
+
+
+def _checked(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what JSON cannot hold, and the names that are ours."""
+    problem = next((f"the reserved key {name!r}" for name in RESERVED if name in metadata), None)
+    if problem is None:
+        try:
+            json.dumps(metadata, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            problem = f"{type(error).__name__}: {error}"
+    if problem is not None:
+        expected = f"a dict of strings, finite numbers, lists and dicts, without the keys {RESERVED}"
+        fix = "convert the values to plain Python types"
+        raise DatasetError(explain(expected=expected, found=problem, where="Dataset.create(metadata)", fix=fix))
+    return metadata
+
+
+def read_description(folder: Path) -> tuple[StepSpec, dict[str, Any]]:
+    """Return the spec and the metadata of the dataset at `folder`.
+
+    Raises:
+        DatasetError: it is none, or was written by a newer version.
+    """
+    found = read_json(folder / "dataset.json")
+    kind = (found.get("format"), found.get("version")) if isinstance(found, dict) else (None, None)
+    try:
+        if kind == (FORMAT, VERSION):
+            return spec_from_json(found["spec"]), dict(found["metadata"])
+        problem = f"format {kind[0]!r}, version {kind[1]!r}"
+    except (KeyError, TypeError, SpecError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    raise DatasetError(
+        explain(
+            expected=f"format {FORMAT!r}, version {VERSION}, in 'dataset.json'",
+            found=problem,
+            where=f"dataset '{folder}'",
+            fix="pass the folder of a dataset, or open it with the version of outrider that wrote it",
+        )
+    )
