@@ -130,7 +130,7 @@ def row_selection(key: Any, count: int, where: str) -> slice | IntArray:
         return np.zeros(0, np.int64)
     if index.ndim != 1 or index.dtype.kind not in "iu":
         found = f"{key!r}" if index.ndim == 0 else f"an array of shape {index.shape}, dtype {index.dtype}"
-        fix = f"use a slice such as [{key}:{key} + 1]" if isinstance(key, int) else "index with one of those"
+        fix = f"use a slice such as [{key}:{key + 1}]" if isinstance(key, int) else "index with one of those"
         wanted = f"a slice, a 1-D array of integers or a bool mask of {count} values"
         raise ConfigError(explain(expected=wanted, found=found, where=where, fix=fix))
     if index.min() < -count or index.max() >= count:
