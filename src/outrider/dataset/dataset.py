@@ -102,15 +102,16 @@ class Dataset:
     def _load(self) -> None:
         """Take over the committed state of the files. No stored episode is continued by this writer from here on."""
         self._committed = Committed.read(self.path)
-        self._table = self._columns.table.take(np.arange(self._committed.segments))
+        table = self._columns.table.take(np.arange(self._committed.segments))
+        self._tables = [table]
         self._index: EpisodeIndex | None = None
-        self._ids = EpisodeIds(self._table[:, EPISODE_ID])
+        self._ids = EpisodeIds(table[:, EPISODE_ID])
         self._in_append = False
-        if self._table[:, LENGTH].sum() != self._committed.steps:
+        if table[:, LENGTH].sum() != self._committed.steps:
             raise DatasetError(
                 explain(
                     expected=f"segments of {self._committed.steps} steps in all",
-                    found=f"a table of {self._table[:, LENGTH].sum()} steps",
+                    found=f"a table of {table[:, LENGTH].sum()} steps",
                     where=f"dataset '{self.path}'",
                     fix="restore the folder from a copy: its files are not of one time",
                 )
@@ -150,7 +151,8 @@ class Dataset:
         rows[:, EPISODE_ID] = plan.stored
         committed = self._write(segments, rows)
         self._ids.commit(plan)
-        self._committed, self._table = committed, np.concatenate((self._table, rows))
+        self._committed = committed
+        self._tables.append(rows)
         self._index, self._in_append = None, False
         return segments.num_steps
 
@@ -196,7 +198,8 @@ class Dataset:
     def _episode_index(self) -> EpisodeIndex:
         self._require_open()
         if self._index is None:
-            self._index = EpisodeIndex.of(self._table)
+            self._tables = [np.concatenate(self._tables)]
+            self._index = EpisodeIndex.of(self._tables[0])
         return self._index
 
     def episodes(self) -> EpisodeSequence:
