@@ -42,6 +42,6 @@ def shapes(record: Any) -> str:
 
     Columns that are absent (None or empty) are left out.
     """
-    shown = {name: value for name, value in columns_of(record).items() if not (value is None or value == {})}
+    shown = {name: value for name, value in columns_of(record).items() if tree.leaves(value)}
     inside = ", ".join(f"{name}={_tree(value)}" for name, value in shown.items())
     return f"{type(record).__name__}({inside})"

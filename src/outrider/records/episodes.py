@@ -160,15 +160,15 @@ class Episodes(Sequence[Episode]):
         return np.array([reward[a:b].sum() for a, b in zip(self.boundaries, self.boundaries[1:], strict=False)])
 
     @property
-    def ended(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def ended(self) -> np.ndarray[Any, Any]:
         """NumPy bool [E]: whether the last row of each terminated or was truncated; a cut is no end."""
-        last = self.boundaries[1:] - 1
-        return np.asarray(arrays.to_numpy(self.terminated | self.truncated)[last], np.bool_)
+        over = arrays.to_numpy(self.terminated | self.truncated)
+        return over[self.boundaries[1:] - 1]
 
     @property
-    def is_complete(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def is_complete(self) -> np.ndarray[Any, Any]:
         """NumPy bool [E]: whether each reaches from the first step of its episode to the end."""
-        return self.ended & np.asarray(arrays.to_numpy(self.step)[self.boundaries[:-1]] == 0)
+        return self.ended & (arrays.to_numpy(self.step)[self.boundaries[:-1]] == 0)
 
     @property
     def nbytes(self) -> int:
