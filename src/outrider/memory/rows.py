@@ -1,0 +1,94 @@
+"""Rows of leaves in a mapping: one array [capacity, ...] for each leaf of a tree of `LeafSpec`.
+
+A row number means the same row in every array, so that one number says where a transition is. Step t of lane n of a
+block that begins at row `base` is row `base + t * num_envs + n`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from outrider import tree
+from outrider.memory.mapping import Mapping
+from outrider.spec import LeafSpec
+from outrider.tree import Tree
+
+__all__ = ["Layout", "Rows"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the leaves of a tree of specs stand in a mapping: bytes [start, stop), leaf after leaf, page-aligned."""
+
+    specs: Tree
+    capacity: int
+    start: int
+    stop: int
+
+    @classmethod
+    def fit(cls, specs: Tree, start: int, stop: int, most: int | None = None) -> Layout:
+        """The layout with the most rows (at most `most`) that fits into bytes [start, stop)."""
+        found: list[LeafSpec] = tree.leaves(specs)
+        spare = mmap.PAGESIZE * (len(found) + 1)
+        capacity = (stop - start - spare) // max(1, sum(spec.nbytes for spec in found))
+        return cls(specs, capacity if most is None else min(capacity, most), start, stop)
+
+    def offsets(self) -> list[int]:
+        """First byte of each leaf, in the order of `tree.leaves`."""
+        return self._places()[0]
+
+    @property
+    def end(self) -> int:
+        """First byte behind the last leaf."""
+        return self._places()[1]
+
+    def _places(self) -> tuple[list[int], int]:
+        found, at = [], _up(self.start)
+        for spec in tree.leaves(self.specs):
+            found.append(at)
+            at = _up(at + spec.nbytes * self.capacity)
+        return found, at
+
+
+class Rows:
+    """The arrays of a layout in a mapping.
+
+    Attributes:
+        arrays: tree of arrays [capacity, ...] over the whole layout, for those who read and write by row number.
+    """
+
+    def __init__(self, mapping: Mapping, layout: Layout) -> None:
+        self.layout = layout
+        self._mapping = mapping
+        self._leaves: list[tuple[LeafSpec, int]] = list(
+            zip(tree.leaves(layout.specs), layout.offsets(), strict=True)
+        )
+        whole = np.frombuffer(mapping.buffer, np.uint8)
+        self.arrays: Tree = self.view(whole, 0, (layout.capacity,))
+        self.leaves: list[np.ndarray] = tree.leaves(self.arrays)
+
+    def view(self, root: np.ndarray, base: int, leading: tuple[int, ...], only: int | None = None) -> Tree:
+        """Return arrays [*leading, ...] that begin at row `base` and keep `root`, bytes of the whole mapping, alive."""
+        views = [
+            np.ndarray((*leading, *spec.shape), spec.dtype, root, offset + base * spec.nbytes)
+            for spec, offset in (self._leaves if only is None else self._leaves[only : only + 1])
+        ]
+        return tree.unflatten(self.layout.specs, views) if only is None else views[0]
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy rows `source` to rows `target` (slices or index arrays of equal length)."""
+        for leaf in self.leaves:
+            leaf[target] = leaf[source]
+
+    def discard(self, start: int, stop: int) -> None:
+        """Give the memory of rows [start, stop) back to the system."""
+        for spec, offset in self._leaves:
+            self._mapping.discard(offset + start * spec.nbytes, offset + stop * spec.nbytes)
+
+
+def _up(at: int) -> int:
+    return -(-at // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -1,0 +1,48 @@
+"""Seeds derived from (run seed, lane): distinct over lanes and neighbouring run seeds, the same on every topology."""
+
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+
+from outrider.errors import ConfigError, explain
+
+__all__ = ["lane_seed", "lane_seeds", "resolve_seed"]
+
+ENVIRONMENT, NOISE, WORKER = 0, 1, 2
+"""Purposes: each has a stream of its own, so that adding noise moves no environment."""
+
+
+def resolve_seed(seed: int | None) -> int:
+    """Return `seed`, or a fresh one of 63 bits when it is None.
+
+    Raises:
+        ConfigError: the seed is not an integer of 0 or more.
+    """
+    if seed is None:
+        return secrets.randbits(63)
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ConfigError(
+            explain(expected="an integer of 0 or more, or None", found=repr(seed), where="seed", fix="pass such a seed")
+        )
+    return int(seed)
+
+
+def lane_seed(run_seed: int, lane: int, purpose: int = ENVIRONMENT) -> int:
+    """Return the seed of a lane: 32 bits, so that environments that seed `numpy.random.RandomState` accept it.
+
+    The sequence is NumPy's `SeedSequence(run_seed, spawn_key=(purpose, lane))`
+    (https://numpy.org/doc/stable/reference/random/parallel.html).
+
+    Example:
+        >>> lane_seed(0, 0) != lane_seed(0, 1) != lane_seed(1, 0)
+        True
+    """
+    sequence = np.random.SeedSequence(run_seed, spawn_key=(purpose, lane))
+    return int(sequence.generate_state(1, np.uint32)[0])
+
+
+def lane_seeds(run_seed: int, lanes: np.ndarray, purpose: int = ENVIRONMENT) -> list[int]:
+    """Return the seed of each of `lanes`."""
+    return [lane_seed(run_seed, int(lane), purpose) for lane in lanes]

@@ -1,0 +1,71 @@
+"""What `recv` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from outrider import tree
+from outrider.tree import Tree
+from outrider.vector.store import Store, indexer
+
+__all__ = ["Arrival"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Lanes that have stepped or were reset, lent: copy what you keep, the arrays change once those lanes are sent on.
+
+    Attributes:
+        store: the arrays that the rows belong to.
+        lanes: range or int64 array [k] of the lanes, in order.
+        rows: range or int64 array [k] of the rows of their current observations.
+        ended: the lanes [e] whose step ended their episode, in order.
+        final_rows: int64 [e], the rows of the true last observations of the lanes in `ended`.
+        info, final_info: info dicts by lane, those that were asked for and are not empty.
+    """
+
+    store: Store
+    lanes: Any
+    rows: Any
+    ended: list[int]
+    final_rows: np.ndarray
+    info: dict[int, dict[str, Any]]
+    final_info: dict[int, dict[str, Any]]
+
+    @property
+    def env_id(self) -> np.ndarray:
+        """Lane numbers, int64 [k]."""
+        return np.asarray(self.lanes, np.int64)
+
+    @property
+    def obs(self) -> Tree:
+        """What the policy sees next, [k, ...]."""
+        return tree.take(self.store.obs, indexer(self.rows))
+
+    @property
+    def steps(self) -> slice | np.ndarray:
+        """Index of the rows that hold reward and flags: those before `rows` in each lane."""
+        return self.store.before(self.rows)
+
+    @property
+    def reward(self) -> np.ndarray:
+        """float64 [k]; of lanes that were reset, anything."""
+        return self.store.reward[self.steps]
+
+    @property
+    def terminated(self) -> np.ndarray:
+        """bool [k]; of lanes that were reset, anything."""
+        return self.store.terminated[self.steps]
+
+    @property
+    def truncated(self) -> np.ndarray:
+        """bool [k]; of lanes that were reset, anything."""
+        return self.store.truncated[self.steps]
+
+    @property
+    def final_obs(self) -> Tree:
+        """True last observations of the lanes in `ended`, [e, ...]."""
+        return tree.take(self.store.obs, self.final_rows)

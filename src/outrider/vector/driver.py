@@ -1,0 +1,165 @@
+"""The small interface behind every vector environment: who runs the environments, and where, is the driver's choice."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from outrider.errors import ConfigError, EnvironmentFailure, explain
+from outrider.spaces import fixed_part
+from outrider.vector.store import Store
+
+__all__ = ["RESET", "STEP", "STEP_AND_HOLD", "Description", "Driver", "Returned", "describe", "one_description"]
+
+STEP, STEP_AND_HOLD, RESET = 1, 2, 3
+"""What a lane can be asked to do. STEP resets a lane that ends in the same call; STEP_AND_HOLD leaves it at its end."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What environments say of themselves.
+
+    Attributes:
+        observation_space: of one environment, as declared.
+        space: the same without leaves of no fixed size: what is stored.
+        left_out: paths of those leaves.
+    """
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    space: gymnasium.Space[Any]
+    left_out: tuple[str, ...]
+    metadata: dict[str, Any]
+    spec: EnvSpec | None
+    render_mode: str | None
+
+
+@dataclass
+class Returned:
+    """What came back from a wait.
+
+    Attributes:
+        lanes: which lanes arrived: a range when they are consecutive, an int64 array else.
+        ended: those of them whose step ended their episode, in order.
+        infos, final_infos: by lane, where they were wanted and not empty.
+    """
+
+    lanes: Any
+    ended: list[int]
+    infos: dict[int, dict[str, Any]] = field(default_factory=dict)
+    final_infos: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+class Driver(ABC):
+    """Runs the environments of all lanes. One request a lane may be under way at a time; the caller sees to that."""
+
+    store: Store
+    description: Description
+    num_envs: int
+
+    @abstractmethod
+    def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:
+        """Start `op` (one for all, or an int8 array) on `lanes`; observations go to `rows`.
+
+        `lanes` and `rows` are ranges or int64 arrays of equal length. Actions stand in `store.action` already.
+        """
+
+    @abstractmethod
+    def wait(self) -> Returned:
+        """Wait until everything posted is done.
+
+        Raises:
+            EnvironmentFailure: an environment failed. The driver is closed then.
+        """
+
+    @abstractmethod
+    def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
+        """Set the (seed, options) of the next reset of each of these lanes."""
+
+    @abstractmethod
+    def call(self, lanes: Sequence[int], operation: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Get, set, call or render on each of `lanes`, with its own arguments; nothing may be under way."""
+
+    @abstractmethod
+    def close(self) -> list[EnvironmentFailure]:
+        """Close every environment once and end what was started; return what failed. Safe to call twice."""
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether it can be used: neither closed nor given up after a failure."""
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes that were started and run."""
+        return []
+
+
+def describe(envs: Sequence[gymnasium.Env[Any, Any]], first: int) -> Description:
+    """Describe the first of `envs` (lanes `first`, ...) and refuse others whose spaces differ from its.
+
+    Raises:
+        ConfigError: the spaces differ, or nothing of the observation has a fixed size.
+    """
+    env = envs[0]
+    fixed, left_out = fixed_part(env.observation_space)
+    if fixed is None:
+        raise ConfigError(
+            explain(
+                expected="an observation space with a Box, Discrete, MultiDiscrete or MultiBinary leaf",
+                found=repr(env.observation_space),
+                where=f"lane {first}",
+                fix="wrap the environment so that its observation becomes arrays of fixed shape",
+            )
+        )
+    description = Description(
+        env.observation_space,
+        env.action_space,
+        fixed,
+        tuple(left_out),
+        dict(env.metadata),
+        env.spec,
+        env.render_mode,
+    )
+    for lane, other in enumerate(envs[1:], first + 1):
+        _same_spaces(description, other.observation_space, other.action_space, lane)
+    return description
+
+
+def one_description(described: Sequence[tuple[int, Description]]) -> Description:
+    """Return the first description after checking that those of all workers agree; say once what is left out."""
+    _, first = described[0]
+    for lane, other in described[1:]:
+        _same_spaces(first, other.observation_space, other.action_space, lane)
+    if first.left_out:
+        names = ", ".join(f"'{path}'" for path in first.left_out)
+        warnings.warn(
+            f"observations are stored without {names}: these leaves have no fixed size. "
+            "Wrap the environment (e.g. gymnasium.wrappers.FilterObservation) to leave them out yourself.",
+            stacklevel=4,
+        )
+    return first
+
+
+def _same_spaces(
+    first: Description, observation: gymnasium.Space[Any], action: gymnasium.Space[Any], lane: int
+) -> None:
+    for name, expected, found in (
+        ("observation space", first.observation_space, observation),
+        ("action space", first.action_space, action),
+    ):
+        if expected != found:
+            raise ConfigError(
+                explain(
+                    expected=f"{expected!r} as in lane 0",
+                    found=repr(found),
+                    where=f"{name} of lane {lane}",
+                    fix="collect from environments of different spaces separately",
+                )
+            )

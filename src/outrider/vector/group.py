@@ -1,0 +1,277 @@
+"""The environments of consecutive lanes in one process: builds, resets, steps and closes them, and writes their rows.
+
+Inline and in a worker alike; nothing else calls an environment.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from outrider import tree
+from outrider.errors import ConfigError, EnvironmentFailure, SpecError, explain
+from outrider.spaces import Reader, action_reader, observation_writer
+from outrider.vector.plan import EnvFactory
+from outrider.vector.store import Store
+
+__all__ = ["ALL_INFOS", "NO_INFOS", "SOME_INFOS", "EnvGroup", "build"]
+
+NO_INFOS, SOME_INFOS, ALL_INFOS = 0, 1, 2
+"""Whether info dicts are wanted: not at all, the selected keys, or whole."""
+
+OPERATIONS = ("construct", "reset", "step", "call", "close", "wait")
+CONSTRUCT, RESETTING, STEPPING, CALLING, CLOSING, IDLE = range(6)
+
+Infos = dict[int, dict[str, Any]]
+
+
+def build(factories: Sequence[EnvFactory], first: int) -> list[gymnasium.Env[Any, Any]]:
+    """Make the environments of lanes `first`, `first + 1`, ...
+
+    Raises:
+        EnvironmentFailure: a factory raised, returned something else, or returned the same instance twice; those
+            already made are closed.
+    """
+    envs: list[gymnasium.Env[Any, Any]] = []
+    for lane, factory in enumerate(factories, first):
+        try:
+            envs.append(_checked(factory(), envs))
+        except Exception as error:
+            for env in envs:
+                _quietly(env.close)
+            raise failure(lane, "construct", error) from error
+    return envs
+
+
+def _checked(env: Any, others: list[gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
+    if not isinstance(env, gymnasium.Env):
+        raise ConfigError(
+            explain(
+                expected="a gymnasium.Env",
+                found=f"{type(env).__name__} {env!r:.60}",
+                where="what the factory returned",
+                fix="return a new environment from the factory",
+            )
+        )
+    if any(env.unwrapped is other.unwrapped for other in others):
+        raise ConfigError(
+            explain(
+                expected="a new environment for each lane",
+                found="the instance that another lane has already",
+                where="what the factory returned",
+                fix="create the environment inside the factory",
+            )
+        )
+    return env
+
+
+class EnvGroup:
+    """Environments of lanes `first` ... `first + len(envs) - 1`, writing into the rows of a store.
+
+    `note` is a writable sequence of two integers that always says which lane is being called and for what operation
+    (an index of `OPERATIONS`), so that a worker's death can be put down to a lane.
+    """
+
+    def __init__(
+        self,
+        envs: list[gymnasium.Env[Any, Any]],
+        first: int,
+        store: Store,
+        info_keys: tuple[str, ...] = (),
+        note: Any = None,
+    ) -> None:
+        self.envs = envs
+        self.first = first
+        self.store = store
+        self._info_keys = info_keys
+        space = envs[0].action_space
+        self._action_space = space
+        self._write = observation_writer(store.space, store.obs)
+        mine = slice(first, first + len(envs))
+        self._actions = tree.map(lambda leaf: leaf[mine], store.action)
+        # Indexing gives a Discrete action as a scalar, which is a copy already; all others are copied at each step.
+        scalar = isinstance(space, gymnasium.spaces.Discrete)
+        self._scalars: Reader | None = action_reader(space, self._actions) if scalar else None
+        self._reset_arguments: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
+        self._note = [first, CONSTRUCT] if note is None else note
+        self.closed = False
+        self.infos: Infos = {}
+        self.final_infos: Infos = {}
+
+    def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
+        """Set (seed, options) that the next reset of each of these lanes is called with."""
+        self._reset_arguments.update(arguments)
+
+    def reset(self, lanes: Iterable[int], rows: Iterable[int], want: int = NO_INFOS) -> None:
+        """Reset `lanes` and write their observations to `rows`.
+
+        Raises:
+            EnvironmentFailure: an environment raised or returned what its space does not declare.
+        """
+        note = self._note
+        note[1] = RESETTING
+        try:
+            for lane, row in zip(lanes, rows, strict=True):
+                note[0] = lane
+                ob, info = self._reset(lane)
+                self._write(ob, row)
+                if want:
+                    self._keep(self.infos, lane, info, want)
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _reset(self, lane: int) -> tuple[Any, dict[str, Any]]:
+        seed, options = self._reset_arguments.pop(lane, (None, None))
+        result = self.envs[lane - self.first].reset(seed=seed, options=options)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise SpecError(
+                explain(
+                    expected="(observation, info)",
+                    found=f"{type(result).__name__} {result!r:.60}",
+                    where="what reset returned",
+                    fix="return both, as Gymnasium's API asks",
+                )
+            )
+        return result
+
+    def step(
+        self, lanes: Any, rows: Any, holds: Iterable[bool] = repeat(False), want: int = NO_INFOS
+    ) -> list[int]:
+        """Step `lanes` with the actions in the mailbox; write observations to `rows`, the rest one step before them.
+
+        A lane that ends is reset at once, its last observation going to its row in `store.final`, unless it is held.
+
+        Args:
+            lanes: range or int64 array of lane numbers.
+            rows: range or int64 array of the rows that the observations go to.
+            holds: for each lane, whether it stays at its end until it is told to reset.
+            want: `NO_INFOS`, `SOME_INFOS` or `ALL_INFOS`.
+
+        Returns:
+            The lanes that ended, in order.
+
+        Raises:
+            EnvironmentFailure: an environment raised or returned what its space does not declare.
+        """
+        envs, first, write, final = self.envs, self.first, self._write, self.store.final
+        read = self._scalars or action_reader(self._action_space, tree.map(np.copy, self._actions))
+        ended: list[int] = []
+        rewards: list[float] = []
+        terminations: list[bool] = []
+        truncations: list[bool] = []
+        note = self._note
+        note[1] = STEPPING
+        try:
+            for lane, row, hold in zip(_plain(lanes), _plain(rows), holds, strict=False):
+                note[0] = lane
+                ob, reward, terminated, truncated, info = envs[lane - first].step(read(lane - first))
+                rewards.append(reward if type(reward) is float else _number(reward))
+                terminations.append(terminated)
+                truncations.append(truncated)
+                if terminated or truncated:
+                    ended.append(lane)
+                    if want:
+                        self._keep(self.infos if hold else self.final_infos, lane, info, want)
+                    if not hold:
+                        write(ob, final + lane)
+                        note[1] = RESETTING
+                        ob, info = self._reset(lane)
+                        note[1] = STEPPING
+                if want:
+                    self._keep(self.infos, lane, info, want)
+                write(ob, row)
+        except Exception as error:
+            raise self._failure(error) from error
+        at = self.store.before(rows)
+        self.store.reward[at] = rewards
+        self.store.terminated[at] = terminations
+        self.store.truncated[at] = truncations
+        return ended
+
+    def _failure(self, error: Exception) -> EnvironmentFailure:
+        return failure(self._note[0], OPERATIONS[self._note[1]], error)
+
+    def _keep(self, infos: Infos, lane: int, info: dict[str, Any], want: int) -> None:
+        kept = info if want == ALL_INFOS else {key: info[key] for key in self._info_keys if key in info}
+        if kept:
+            infos[lane] = kept
+
+    def take_infos(self) -> tuple[Infos, Infos]:
+        """Return the infos and the final infos kept since the last call, by lane, and forget them."""
+        taken = self.infos, self.final_infos
+        self.infos, self.final_infos = {}, {}
+        return taken
+
+    def call(self, lane: int, operation: str, name: str, arguments: tuple[Any, ...]) -> Any:
+        """Get or set an attribute of a lane's environment, call a method of it, or render it."""
+        env = self.envs[lane - self.first]
+        self._note[0], self._note[1] = lane, CALLING
+        try:
+            if operation == "set":
+                return env.set_wrapper_attr(name, arguments[0])
+            if operation == "render":
+                return env.render()
+            found = env.get_wrapper_attr(name)
+            return found(*arguments[0], **arguments[1]) if operation == "call" and callable(found) else found
+        except Exception as error:
+            raise failure(lane, f"{operation} {name!r}", error) from error
+
+    def close(self) -> list[EnvironmentFailure]:
+        """Close each environment once, whatever the others do; return what failed."""
+        failures: list[EnvironmentFailure] = []
+        if self.closed:
+            return failures
+        self.closed = True
+        for lane, env in enumerate(self.envs, self.first):
+            self._note[0], self._note[1] = lane, CLOSING
+            error = _quietly(env.close)
+            if error is not None:
+                failures.append(failure(lane, "close", error))
+        return failures
+
+
+def failure(lane: int, operation: str, error: Exception) -> EnvironmentFailure:
+    """Name lane, operation and process in front of the original traceback."""
+    if isinstance(error, EnvironmentFailure):
+        return error
+    trace = "".join(traceback.format_exception(error)).rstrip()
+    message = f"lane {lane}, {operation}, process {os.getpid()}: {type(error).__name__}: {error}\n\n{trace}"
+    result = EnvironmentFailure(message, lane=lane, operation=operation, pid=os.getpid())
+    result.__cause__ = error
+    return result
+
+
+def _quietly(function: Callable[[], Any]) -> Exception | None:
+    try:
+        function()
+    except Exception as error:  # noqa: BLE001 - every environment gets its turn; the caller reports what is returned
+        return error
+    return None
+
+
+def _number(reward: Any) -> float:
+    """A reward as a float: Python and NumPy numbers and arrays of one element."""
+    if isinstance(reward, (float, int)):
+        return float(reward)
+    array = np.asarray(reward)
+    if array.size != 1 or array.dtype.kind not in "fiub":
+        raise SpecError(
+            explain(
+                expected="one number",
+                found=f"{type(reward).__name__} {reward!r:.60}",
+                where="reward",
+                fix="return a scalar reward",
+            )
+        )
+    return float(array.reshape(-1)[0])
+
+
+def _plain(numbers: Any) -> Any:
+    """Python integers: indexing with NumPy's costs twice as much."""
+    return numbers if type(numbers) is range else numbers.tolist()

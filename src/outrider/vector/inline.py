@@ -1,0 +1,113 @@
+"""Environments in the calling process, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from outrider.errors import EnvironmentFailure
+from outrider.memory.mapping import PrivateMapping
+from outrider.vector.driver import RESET, STEP_AND_HOLD, Driver, Returned, describe, one_description
+from outrider.vector.group import EnvGroup, build
+from outrider.vector.plan import Envs
+from outrider.vector.store import Frame, Store
+
+__all__ = ["Inline", "InlineDriver"]
+
+
+@dataclass(frozen=True)
+class Inline:
+    """Run every environment in the calling process: nothing to start, and best for environments of microseconds.
+
+    An environment that exits or is killed takes the process with it; one that raises is named like everywhere else.
+    """
+
+    def start(self, plan: Envs) -> InlineDriver:
+        """Build the environments of `plan`."""
+        envs = build(plan.factories, 0)
+        try:
+            description = one_description([(0, describe(envs, 0))])
+            mapping = PrivateMapping()
+            store = Store(mapping, Frame.divide(mapping, plan.num_envs, description.space, description.action_space))
+            driver = InlineDriver(EnvGroup(envs, 0, store, plan.info_keys), store)
+        except BaseException:
+            for env in envs:
+                env.close()
+            raise
+        driver.description = description
+        return driver
+
+
+class InlineDriver(Driver):
+    """Runs one group of lanes in this process: all of them, or a worker's share of a store that workers fill together.
+
+    What is posted is run by `wait`, where its errors belong.
+    """
+
+    def __init__(self, group: EnvGroup, store: Store) -> None:
+        self.store = store
+        self.num_envs = len(group.envs)
+        self._group = group
+        self._posted: list[tuple[Any, Any, Any, int]] = []
+
+    def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:
+        """See `Driver.post`."""
+        self._posted.append((lanes, rows, op, want))
+
+    def wait(self) -> Returned:
+        """See `Driver.wait`."""
+        posted, self._posted = self._posted, []
+        try:
+            ended = [lane for request in posted for lane in run(self._group, *request)]
+        except EnvironmentFailure:
+            self.close()
+            raise
+        if any(want for *_, want in posted):
+            infos, final_infos = self._group.take_infos()
+        else:
+            infos, final_infos = {}, {}
+        lanes = posted[0][0] if len(posted) == 1 else np.concatenate([np.asarray(request[0]) for request in posted])
+        return Returned(lanes, ended, infos, final_infos)
+
+    def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
+        """See `Driver.arrange_resets`."""
+        self._group.arrange_resets(arguments)
+
+    def call(self, lanes: Sequence[int], operation: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """See `Driver.call`."""
+        pairs = zip(lanes, arguments, strict=True)
+        return [self._group.call(lane, operation, name, given) for lane, given in pairs]
+
+    def close(self) -> list[EnvironmentFailure]:
+        """See `Driver.close`."""
+        self._posted.clear()
+        return self._group.close()
+
+    @property
+    def is_open(self) -> bool:
+        """See `Driver.is_open`."""
+        return not self._group.closed
+
+
+def run(group: EnvGroup, lanes: Any, rows: Any, op: Any, want: int) -> list[int]:
+    """Do what `Driver.post` asks of the lanes of one group; return the lanes that ended."""
+    if isinstance(op, int):
+        if op == RESET:
+            group.reset(_plain(lanes), _plain(rows), want)
+            return []
+        return group.step(lanes, rows, repeat(op == STEP_AND_HOLD), want)
+    lanes, rows = np.asarray(lanes), np.asarray(rows)
+    resets = op == RESET
+    group.reset(lanes[resets].tolist(), rows[resets].tolist(), want)
+    steps = ~resets
+    return group.step(lanes[steps], rows[steps], (op[steps] == STEP_AND_HOLD).tolist(), want)
+
+
+def _plain(numbers: Any) -> Any:
+    return numbers if type(numbers) is range else numbers.tolist()
+
+
