@@ -162,13 +162,15 @@ class Episodes(Sequence[Episode]):
     @property
     def ended(self) -> np.ndarray[Any, Any]:
         """NumPy bool [E]: whether the last row of each terminated or was truncated; a cut is no end."""
-        over = arrays.to_numpy(self.terminated | self.truncated)
-        return over[self.boundaries[1:] - 1]
+        over: np.ndarray[Any, Any] = arrays.to_numpy(self.terminated | self.truncated)[self.boundaries[1:] - 1]
+        return over
 
     @property
     def is_complete(self) -> np.ndarray[Any, Any]:
         """NumPy bool [E]: whether each reaches from the first step of its episode to the end."""
-        return self.ended & (arrays.to_numpy(self.step)[self.boundaries[:-1]] == 0)
+        first = arrays.to_numpy(self.step)[self.boundaries[:-1]]
+        complete: np.ndarray[Any, Any] = self.ended & (first == 0)
+        return complete
 
     @property
     def nbytes(self) -> int:

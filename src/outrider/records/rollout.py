@@ -291,11 +291,12 @@ class Rollout:
         same = np.array([np.array_equal(index, wanted)])
         checks.require(same, "final_index", "t*N + n of the ended and cut rows, ascending", index[:8])
         episode, step = arrays.to_numpy(self.episode_id), arrays.to_numpy(self.step)
-        both = valid[1:] & valid[:-1]
         runs = (episode[1:] == episode[:-1]) & (step[1:] == step[:-1] + 1) & ~ended[:-1]
         starts = (step[1:] == 0) & ended[:-1]
+        follows = np.ones(block, np.bool_)
+        follows[1:] = runs | starts | ~(valid[1:] & valid[:-1])
         wanted_step = "the next number in the same episode, or 0 after a row that ended or was cut"
-        checks.require(~both | runs | starts, "step/episode_id (rows from t=1)", wanted_step, step[1:])
+        checks.require(follows, "step/episode_id", wanted_step, step)
 
 
 def _merge(columns_: Tree) -> Tree:
