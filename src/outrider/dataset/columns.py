@@ -20,6 +20,9 @@ from outrider.tree import Tree
 
 __all__ = ["Columns"]
 
+DATA = "data"
+"""The folder of the group; zarr warns of files that are not its own."""
+
 PER_OBS = ("obs", "state")
 """Fields with T+1 rows for T steps."""
 
@@ -47,13 +50,14 @@ def _folder(number: int, path: str) -> str:
 
 
 class Columns:
-    """The arrays in the folder of a dataset, and the segment table beside them.
+    """The arrays of a dataset and its segment table: a zarr group in `data`, which holds nothing else.
 
     Raises:
         DatasetError: the folder does not hold arrays of this spec.
     """
 
     def __init__(self, root: Path, spec: StepSpec) -> None:
+        root = root / DATA
         self._specs = _fields(spec)
         self._columns: dict[str, list[Column]] = {name: [] for name in self._specs}
         for name, folder, _, leaf in _layout(root, self._specs):
@@ -63,6 +67,8 @@ class Columns:
     @classmethod
     def create(cls, root: Path, spec: StepSpec) -> None:
         """Make the arrays, without rows, in the existing folder `root`."""
+        root = root / DATA
+        root.mkdir()
         write_json(root / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": {}})
         for _, folder, path, leaf in _layout(root, _fields(spec)):
             Column.create(folder, leaf, path)
