@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import gymnasium as gym
     from numpy.typing import NDArray
 
-__all__ = ["OutputSchema", "as_arrays", "check_action"]
+__all__ = ["OutputSchema", "as_arrays", "check_action", "to_array"]
 
 Array: TypeAlias = "NDArray[Any]"
 
@@ -35,7 +35,7 @@ def as_arrays(batch: Tree, n: int, where: str) -> Tree:
         >>> as_arrays({"a": [1.0, 2.0]}, 2, "state")
         {'a': array([1., 2.])}
     """
-    arrays = [_check_rows(_to_array(leaf, path), n, path) for path, leaf in tree.items(batch, where)]
+    arrays = [_check_rows(to_array(leaf, path), n, path) for path, leaf in tree.items(batch, where)]
     return tree.unflatten(batch, arrays)
 
 
@@ -138,7 +138,7 @@ class OutputSchema:
 
     def _to_array(self, leaf: Any, index: int) -> Array:
         """Make one leaf an array."""
-        array = _to_array(leaf, self.paths[index])
+        array = to_array(leaf, self.paths[index])
         dtype = self._expected[index][0]
         if isinstance(leaf, list) and np.can_cast(array.dtype, dtype, "safe"):
             return array.astype(dtype)  # Python numbers have no dtype of their own: 1 among floats is a float
@@ -218,14 +218,21 @@ def _check_rows(array: Array, n: int, path: str) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _to_array(leaf: Any, path: str) -> Array:
-    if leaf is None or isinstance(leaf, (dict, tuple)):
-        raise _bad_leaf("one array", _kind(leaf), path)
+def to_array(leaf: Any, path: str) -> Array:
+    """Return one leaf as a NumPy array, sharing memory where possible; its rows are not looked at.
+
+    Raises:
+        PolicyError: it is a tree, or cannot become an array; the message names `path`.
+    """
     try:
         if hasattr(leaf, "detach"):  # a torch tensor; torch itself is not imported here
             array: Array = leaf.numpy(force=True)
+        elif leaf is None or isinstance(leaf, (dict, tuple)):
+            raise _bad_leaf("one array", _kind(leaf), path)
         else:
             array = np.asarray(leaf)
+    except PolicyError:  # a ValueError, too
+        raise
     except (TypeError, ValueError, RuntimeError) as error:
         raise _bad_leaf("something that converts to a NumPy array", f"{_kind(leaf)} ({error})", path) from error
     return array

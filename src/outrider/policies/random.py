@@ -74,6 +74,10 @@ class RandomPolicy(Policy):
             self._key_of = (seed, stream_key(seed, RANDOM_ACTIONS))
         return self._key_of[1]
 
+    def __reduce__(self) -> tuple[type[RandomPolicy], tuple[Space[Any], int | None]]:
+        """A copy is made anew from the space: the samplers are closures, which do not travel."""
+        return RandomPolicy, (self.space, self.seed)
+
     def __repr__(self) -> str:
         return f"RandomPolicy({self.space}, seed={self.seed})"
 
