@@ -9,6 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from outrider.collect.collector import Collector as Collector
+    from outrider.collect.stats import CollectStats as CollectStats
+    from outrider.dataset import Dataset as Dataset
+    from outrider.policies.base import Context as Context
+    from outrider.policies.base import Policy as Policy
+    from outrider.policies.random import RandomPolicy as RandomPolicy
+    from outrider.records import Episode as Episode
+    from outrider.records import Episodes as Episodes
+    from outrider.records import Padded as Padded
+    from outrider.records import Rollout as Rollout
+    from outrider.records import Steps as Steps
+    from outrider.records import StepSpec as StepSpec
     from outrider.vector.env import VecEnv as VecEnv
     from outrider.vector.env import make_vec as make_vec
     from outrider.vector.inline import Inline as Inline
@@ -16,6 +28,18 @@ if TYPE_CHECKING:
     from outrider.vector.processes import Processes as Processes
 
 _HOMES = {
+    "CollectStats": "outrider.collect.stats",
+    "Collector": "outrider.collect.collector",
+    "Context": "outrider.policies.base",
+    "Dataset": "outrider.dataset",
+    "Episode": "outrider.records",
+    "Episodes": "outrider.records",
+    "Padded": "outrider.records",
+    "Policy": "outrider.policies.base",
+    "RandomPolicy": "outrider.policies.random",
+    "Rollout": "outrider.records",
+    "StepSpec": "outrider.records",
+    "Steps": "outrider.records",
     "Envs": "outrider.vector.plan",
     "Inline": "outrider.vector.inline",
     "Processes": "outrider.vector.processes",
@@ -23,7 +47,7 @@ _HOMES = {
     "make_vec": "outrider.vector.env",
 }
 
-__all__ = [*_HOMES]
+__all__ = [*_HOMES]  # noqa: PLE0604 - the keys are strings
 
 
 def __getattr__(name: str) -> Any:

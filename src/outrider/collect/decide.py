@@ -1,0 +1,219 @@
+"""One decision of the policy for a batch of lanes: what it sees, what it returns, where that goes."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from outrider import tree
+from outrider.collect.actions import ActionMap, ActionMapName
+from outrider.collect.stats import Recorder
+from outrider.collect.tape import Tape, column_specs
+from outrider.memory.rows import Rows
+from outrider.policies.base import Policy
+from outrider.policies.outputs import OutputSchema, as_arrays
+from outrider.records.step_spec import StepSpec
+from outrider.tree import Tree
+from outrider.vector.env import VecEnv
+from outrider.vector.store import indexer
+
+__all__ = ["Decider"]
+
+
+class Decider:
+    """Calls the policy and keeps what belongs to it: the columns of its output, its states, the version of its weights.
+
+    Attributes:
+        version: number of the weights that decide at present.
+        columns: the columns that are written, once the first decision has shown what the policy returns.
+    """
+
+    def __init__(self, envs: VecEnv, policy: Policy, tape: Tape, seed: int, action_map: ActionMapName) -> None:
+        self.version = 0
+        self.columns: Rows | None = None
+        self._policy = policy
+        self._store = envs.store
+        self._lanes = envs.lanes
+        self._space = envs.single_action_space
+        self._tape = tape
+        self._seed = seed
+        self._map = ActionMap(self._space, self._store.action, action_map, policy.actions)
+        self._obs: list[np.ndarray] = tree.leaves(self._store.obs)
+        self._lane_step = np.zeros(len(envs.lanes), np.int64)
+        self._begun = np.zeros(len(envs.lanes), np.int64)
+        self._lane_numbers = np.arange(envs.lanes.start, envs.lanes.stop)
+        self._schema: OutputSchema | None = None
+        self._written: list[np.ndarray] = []
+        self._states: list[np.ndarray] = []
+        self._action_leaves = 0
+
+    def session(self) -> AbstractContextManager[Any]:
+        """The policy's own context, to be entered around many decisions."""
+        return self._policy.session()
+
+    def decide(self, lanes: Any, rows: Any, recorder: Recorder) -> None:
+        """Decide for `lanes` by the observations in `rows`; put the actions where the environments take theirs from.
+
+        Args:
+            lanes, rows: ranges or int64 arrays of equal length.
+            recorder: where the time goes down.
+        """
+        began = perf_counter()
+        at = indexer(rows)
+        # The policy gets a copy: whatever it does to it, or keeps of it, changes no storage.
+        obs = [leaf[at].copy() if type(at) is slice else leaf[at] for leaf in self._obs]
+        sees = obs[0] if self._store.obs is self._obs[0] else tree.unflatten(self._store.obs, obs)
+        state = self._state(lanes, at)
+        output = self._policy.act(sees, state, _Moment(self, lanes))
+        recorder.policy_seconds += perf_counter() - began
+        if self._schema is None:
+            self._fix(output, len(lanes), state, at)
+        self._write(output, lanes, rows, at)
+
+    def _state(self, lanes: Any, at: Any) -> Tree:
+        if self.columns is None:
+            state = self._policy.initial_state(len(lanes))
+            return None if state is None else tree.map(np.copy, as_arrays(state, len(lanes), "initial_state"))
+        return tree.map(lambda leaf: np.array(leaf[at]), self.columns.arrays["state"])
+
+    def _fix(self, output: dict[str, Tree], n: int, state: Tree, at: Any) -> None:
+        """Fix what the policy returns from now on, and make columns for it."""
+        schema = OutputSchema.of(output, n, self._space, state=state, convention=self._policy.actions or "env")
+        self._map.arrange(tree.paths(schema.specs["action"], "action"))
+        columns = self._store.columns(column_specs(schema.specs))
+        self._action_leaves = len(tree.leaves(schema.specs["action"]))
+        self._states = tree.leaves(columns.arrays["state"])
+        kept = columns.arrays["action"], columns.arrays["extras"]
+        self._written = [leaf for part in kept for leaf in tree.leaves(part)]
+        if state is not None:
+            tree.put(columns.arrays["state"], at, state)
+        self._version_column: np.ndarray = columns.arrays["version"]
+        self.columns = columns
+        self._schema = schema
+        self._tape.fix(columns)
+
+    def _write(self, output: dict[str, Tree], lanes: Any, rows: Any, at: Any) -> None:
+        assert self._schema is not None
+        leaves = self._schema.leaves(output, len(lanes))
+        count = self._action_leaves
+        leaves[:count] = self._map(leaves[:count], indexer(lanes))
+        for column, leaf in zip(self._written, leaves, strict=False):
+            column[at] = leaf
+        if self._states:
+            after = self._store.after(rows)
+            for column, leaf in zip(self._states, leaves[len(self._written) :], strict=True):
+                column[after] = leaf
+        self._version_column[at] = self.version
+
+    def stepped(self, lanes: Any) -> None:
+        """Count a step of each of `lanes`."""
+        if len(lanes) == len(self._lanes):
+            self._lane_step += 1
+        else:
+            self._lane_step[np.asarray(lanes) - self._lanes.start] += 1
+
+    def begin(self, lanes: np.ndarray, rows: np.ndarray) -> None:
+        """An episode begins in each of `lanes`, int64 [e], with the observations in `rows`: initial states go there."""
+        index = lanes - self._lanes.start
+        self._begun[index] = self._lane_step[index]
+        if self._states:
+            initial = as_arrays(self._policy.initial_state(len(lanes)), len(lanes), "initial_state")
+            for column, leaf in zip(self._states, tree.leaves(initial), strict=True):
+                column[rows] = leaf
+
+    def last_leaves(self, observations: np.ndarray, states: np.ndarray) -> list[np.ndarray]:
+        """Copies of the observations and the states in these rows, leaf by leaf, as the side table takes them."""
+        return [leaf[observations] for leaf in self._obs] + [column[states] for column in self._states]
+
+    def mark_cut(self, row: int) -> None:
+        """Mark the step in `row` as the last before a cut."""
+        assert self.columns is not None, "there is a row only after a decision"
+        self.columns.arrays["cut"][row] = True
+
+    def clear_cuts(self, base: int, rows: int, lanes: range) -> None:
+        """Mark no step of a block of `rows` rows as cut, in the columns of `lanes`."""
+        assert self.columns is not None, "a block is filled only after a decision"
+        block = self.columns.arrays["cut"][base : base + rows]
+        block.reshape(-1, self._store.num_envs)[:, lanes.start : lanes.stop] = False
+
+    def move(self, source: Any, target: Any, *, decided: bool) -> None:
+        """Copy what belongs to an observation from rows to rows: it, the state, and the decision if there is one."""
+        for leaf in self._obs:
+            leaf[target] = leaf[source]
+        if self.columns is not None:
+            for leaf in self.columns.leaves if decided else self._states:
+                leaf[target] = leaf[source]
+
+    def load(self, weights: Tree) -> int:
+        """Let the policy take new weights; return the number of this version."""
+        self._policy.load(weights)
+        self.version += 1
+        return self.version
+
+    def spec(self, envs: VecEnv) -> StepSpec:
+        """What the rows look like."""
+        assert self._schema is not None
+        specs = self._schema.specs
+        return StepSpec(
+            obs=self._store.frame.rows.specs["obs"],
+            action=specs["action"],
+            num_envs=len(self._lanes),
+            extras=specs["extras"],
+            state=specs["state"],
+            observation_space=envs.single_observation_space,
+            action_space=envs.single_action_space,
+            env_name=envs.name,
+        )
+
+
+class _Moment:
+    """The context of a decision; computes what is asked for."""
+
+    __slots__ = ("_decider", "_lanes")
+
+    def __init__(self, decider: Decider, lanes: Any) -> None:
+        self._decider = decider
+        self._lanes = lanes
+
+    @property
+    def _index(self) -> Any:
+        first = self._decider._lanes.start  # noqa: SLF001 - the two are one thing, split for the sake of speed
+        if type(self._lanes) is range:
+            return slice(self._lanes.start - first, self._lanes.stop - first)
+        return self._lanes - first
+
+    @property
+    def env_id(self) -> np.ndarray:
+        """Lane of each row, int64 [n]."""
+        numbers: np.ndarray = self._decider._lane_numbers[self._index].copy()  # noqa: SLF001 - as above
+        return numbers
+
+    @property
+    def lane_step(self) -> np.ndarray:
+        """Steps that each lane has taken in the run, int64 [n]."""
+        steps: np.ndarray = self._decider._lane_step[self._index].copy()  # noqa: SLF001 - as above
+        return steps
+
+    @property
+    def step(self) -> np.ndarray:
+        """Index of the row in its episode, int64 [n]."""
+        begun: np.ndarray = self._decider._begun[self._index]  # noqa: SLF001 - as above
+        return self.lane_step - begun
+
+    @property
+    def is_first(self) -> np.ndarray:
+        """Whether the row begins an episode, bool [n]."""
+        return self.step == 0
+
+    @property
+    def obs_info(self) -> dict[str, Any]:
+        """Infos that came with the observations; none are collected at present."""
+        return {}
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self._decider._seed  # noqa: SLF001 - as above

@@ -1,0 +1,76 @@
+"""Passes over rows that would cost too much in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+__all__ = ["LANE_BITS", "first_outside", "stamp"]
+
+LANE_BITS = 32
+"""An episode id is the ordinal of the episode in its lane, shifted by this, plus the lane."""
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
+def stamp(
+    rows: Any, stride: int, first: int, reward: Any, ends: Any, columns: Any, lanes: Any, returns: Any
+) -> tuple[Any, Any, Any, Any]:
+    """Number the rows of a stretch of collection and find the episodes that ended in it.
+
+    Args:
+        rows: int64 [R], row numbers, each lane's in order of time. Row r belongs to lane r % stride.
+        stride: number of lanes of the store.
+        first: lane that has index 0 in `lanes` and `returns`.
+        reward: float64 by row number.
+        ends: (terminated, truncated, cut), bool by row number.
+        columns: (episode_id, step), int64 by row number, written.
+        lanes: (ordinal, step), int64 [N]: of the running episode of each lane, updated.
+        returns: float64 [N]: sum of rewards of the running episode of each lane, updated.
+
+    Returns:
+        lane int64 [E], return float64 [E], length int64 [E] and whether it was cut, bool [E], of the E episodes that
+        ended, in the order of their last rows.
+    """
+    terminated, truncated, cut = ends
+    episode_id, step_column = columns
+    ordinal, step = lanes
+    count = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        if terminated[row] or truncated[row] or cut[row]:
+            count += 1
+    ended_lane = np.empty(count, np.int64)
+    ended_return = np.empty(count, np.float64)
+    ended_length = np.empty(count, np.int64)
+    ended_cut = np.empty(count, np.bool_)
+    count = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        lane = row % stride
+        n = lane - first
+        episode_id[row] = (ordinal[n] << LANE_BITS) + lane
+        step_column[row] = step[n]
+        step[n] += 1
+        returns[n] += reward[row]
+        if terminated[row] or truncated[row] or cut[row]:
+            ended_lane[count] = lane
+            ended_return[count] = returns[n]
+            ended_length[count] = step[n]
+            ended_cut[count] = not (terminated[row] or truncated[row])
+            count += 1
+            ordinal[n] += 1
+            step[n] = 0
+            returns[n] = 0.0
+    return ended_lane, ended_return, ended_length, ended_cut
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
+def first_outside(values: Any, low: Any, high: Any) -> int:
+    """Index of the first row of `values` [n, k] with an element outside [low[k], high[k]], or -1."""
+    for i in range(values.shape[0]):
+        for j in range(values.shape[1]):
+            if not (low[j] <= values[i, j] <= high[j]):
+                return i
+    return -1

@@ -1,0 +1,54 @@
+"""Which episode each lane is in, and the figures of those that are over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from outrider.collect.kernels import stamp
+from outrider.collect.stats import Recorder
+from outrider.memory.rows import Rows
+from outrider.vector.store import Store
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Counts episodes and their steps and rewards, lane by lane.
+
+    Attributes:
+        step: int64 [N], steps so far of the running episode of each lane; 0 between episodes.
+        recorder: sums up what the episodes came to.
+    """
+
+    def __init__(self, lanes: range) -> None:
+        self.step = np.zeros(len(lanes), np.int64)
+        self.recorder = Recorder(len(lanes))
+        self._lanes = lanes
+        self._ordinal = np.zeros(len(lanes), np.int64)
+        self._returns = np.zeros(len(lanes), np.float64)
+
+    def stamp(self, rows: np.ndarray, store: Store, columns: Rows) -> None:
+        """Write episode ids and step numbers into new `rows`, int64 [R], and count what ended in them."""
+        arrays: Any = columns.arrays
+        lane, total, length, cut = stamp(
+            rows,
+            store.num_envs,
+            self._lanes.start,
+            store.reward,
+            (store.terminated, store.truncated, arrays["cut"]),
+            (arrays["episode_id"], arrays["step"]),
+            (self._ordinal, self.step),
+            self._returns,
+        )
+        self.recorder.steps += len(rows)
+        if len(lane):
+            self.recorder.add_episodes(lane - self._lanes.start, total, length, cut)
+
+    def cut(self, index: int) -> None:
+        """Stop counting the running episode of a lane: what comes next belongs to another one."""
+        self._ordinal[index] += 1
+        self.step[index] = 0
+        self._returns[index] = 0.0
+        self.recorder.cuts += 1

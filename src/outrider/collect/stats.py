@@ -1,0 +1,99 @@
+"""What a collector can say about what it has done."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["CollectStats", "Recorder"]
+
+REMEMBERED = 10_000
+"""Episodes whose returns and lengths are kept; the totals count all."""
+
+
+@dataclass(frozen=True)
+class CollectStats:
+    """A snapshot.
+
+    Attributes:
+        steps: environment steps taken.
+        carried: of these, steps not handed out yet.
+        discarded: of these, steps that `close` has discarded.
+        episodes: episodes that ended, terminated or truncated.
+        cuts: episodes that were stopped by us; they are not in the figures below.
+        returns: float64 [e], sums of rewards of the last episodes that ended, at most 10 000, oldest first.
+        lengths: int64 [e], their lengths in steps.
+        episodes_per_lane: int64 [N], of all episodes that ended.
+        seconds: time spent in calls of the collector.
+        policy_seconds: of this, in the policy.
+        env_seconds: of this, in the environments or waiting for them.
+    """
+
+    steps: int
+    carried: int
+    discarded: int
+    episodes: int
+    cuts: int
+    returns: np.ndarray
+    lengths: np.ndarray
+    episodes_per_lane: np.ndarray
+    seconds: float
+    policy_seconds: float
+    env_seconds: float
+
+    @property
+    def steps_per_second(self) -> float:
+        """Speed over all calls so far; 0 before the first."""
+        return self.steps / self.seconds if self.seconds else 0.0
+
+    @property
+    def store_seconds(self) -> float:
+        """Time spent neither in the policy nor in the environments."""
+        return max(0.0, self.seconds - self.policy_seconds - self.env_seconds)
+
+    @property
+    def mean_return(self) -> float:
+        """Mean of `returns`, NaN if there are none."""
+        return float(self.returns.mean()) if len(self.returns) else float("nan")
+
+    @property
+    def mean_length(self) -> float:
+        """Mean of `lengths` in steps, NaN if there are none."""
+        return float(self.lengths.mean()) if len(self.lengths) else float("nan")
+
+
+class Recorder:
+    """Adds up what happens; `snapshot` makes `CollectStats` of it."""
+
+    def __init__(self, lanes: int) -> None:
+        self.steps = self.discarded = self.episodes = self.cuts = 0
+        self.seconds = self.policy_seconds = self.env_seconds = 0.0
+        self._per_lane = np.zeros(lanes, np.int64)
+        self._returns: deque[float] = deque(maxlen=REMEMBERED)
+        self._lengths: deque[int] = deque(maxlen=REMEMBERED)
+
+    def add_episodes(self, lanes: np.ndarray, returns: np.ndarray, lengths: np.ndarray, cut: np.ndarray) -> None:
+        """Add episodes that stopped: index of lane, return, length, and whether it was cut, [e] each."""
+        self.cuts += int(cut.sum())
+        ended = ~cut
+        self.episodes += int(ended.sum())
+        np.add.at(self._per_lane, lanes[ended], 1)
+        self._returns.extend(returns[ended].tolist())
+        self._lengths.extend(lengths[ended].tolist())
+
+    def snapshot(self, carried: int) -> CollectStats:
+        """What there is to say now."""
+        numbers: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("steps", "discarded", "episodes", "cuts", "seconds", "policy_seconds", "env_seconds")
+        }
+        return CollectStats(
+            carried=carried,
+            returns=np.array(self._returns, np.float64),
+            lengths=np.array(self._lengths, np.int64),
+            episodes_per_lane=self._per_lane.copy(),
+            **numbers,
+        )

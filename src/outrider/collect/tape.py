@@ -1,0 +1,278 @@
+"""What was collected and not yet handed out: blocks of rows, the order in which they came, and the ends of episodes.
+
+Handing out is exact: a whole block becomes a rollout without a copy, anything else is gathered row by row, and rows
+that nobody asked for yet stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from outrider import tree
+from outrider.collect.side import SideTable
+from outrider.memory.rows import Rows
+from outrider.records.episodes import Episodes
+from outrider.records.rollout import Rollout
+from outrider.records.steps import Steps
+from outrider.spec import LeafSpec
+from outrider.tree import Tree
+from outrider.vector.store import Store
+
+__all__ = ["Tape", "column_specs"]
+
+INTEGER = LeafSpec((), np.dtype(np.int64))
+FLAG = LeafSpec((), np.dtype(np.bool_))
+NO_ROWS = np.zeros(0, np.int64)
+
+
+def column_specs(output: dict[str, Tree]) -> dict[str, Tree]:
+    """Specs of the columns that a collector writes, for the specs of its policy's output."""
+    marks = {"cut": FLAG, "episode_id": INTEGER, "step": INTEGER, "version": INTEGER}
+    return {**output, **marks}
+
+
+@dataclass(frozen=True)
+class _Block:
+    base: int
+    rows: int
+
+
+class Tape:
+    """Rows in the order in which they arrived, over the rows of a store and a collector's columns.
+
+    Attributes:
+        columns: the collector's columns, once the policy's output is known.
+        side: the true last observations of ended episodes.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.side = SideTable(store.frame.rows.specs["obs"])
+        self.columns: Rows | None = None
+        self._blocks: list[_Block] = []
+        self._log: list[Any] = []
+
+    def fix(self, columns: Rows) -> None:
+        """Use these columns from now on."""
+        self.columns = columns
+        self.side.fix_state(columns.layout.specs["state"])
+
+    def open(self, length: int) -> int:
+        """Begin a block of `length` steps of all lanes (and the observations behind them); return its first row."""
+        rows = (length + 1) * self.store.num_envs
+        base = self.store.pool.take(rows)
+        self._blocks.append(_Block(base, rows))
+        return base
+
+    def append(self, rows: Any) -> None:
+        """Add steps: a range or int64 array of row numbers."""
+        last = self._log[-1] if self._log else None
+        if type(rows) is range and type(last) is range and last.stop == rows.start:
+            self._log[-1] = range(last.start, rows.stop)
+        else:
+            self._log.append(rows)
+
+    @property
+    def count(self) -> int:
+        """Rows that were not handed out."""
+        return sum(len(rows) for rows in self._log)
+
+    def rows(self) -> np.ndarray:
+        """Rows that were not handed out, int64 [R], in the order of arrival."""
+        return np.concatenate([NO_ROWS, *(np.asarray(rows, np.int64) for rows in self._log)])
+
+    def fewest(self) -> int:
+        """The number of rows of the lane that has fewest."""
+        if not self._log:
+            return 0
+        return int(np.bincount(self.rows() % self.store.num_envs, minlength=self.store.num_envs).min())
+
+    def last_row(self, lane: int) -> int | None:
+        """The newest row of a lane, if it was not handed out."""
+        mine = self.rows()
+        mine = mine[mine % self.store.num_envs == lane]
+        return int(mine[-1]) if len(mine) else None
+
+    # -- handing out -------------------------------------------------------------------------------------------------
+
+    def take_rollout(self, length: int) -> Rollout:
+        """Hand out the first `length` rows of every lane; each has them."""
+        block = self._whole_block(length)
+        if block is None:
+            return self._gather_rollout(length)
+        self._log.clear()
+        self._blocks.clear()
+        root = self.store.pool.lend(block.base, block.rows)
+        leading = (length + 1, self.store.num_envs)
+        rows = self.store.rows.view(root, block.base, leading)
+        columns = self._made_columns().view(root, block.base, leading)
+        order = np.argsort(self.side.rows[: len(self.side)])
+        index = self.side.rows[order] - block.base
+        final_obs, final_state = self.side.take(order)
+        return self._rollout(rows, columns, length, (index, final_obs, final_state))
+
+    def _whole_block(self, length: int) -> _Block | None:
+        """The block, if what is there is one block of `length` steps and nothing else."""
+        lanes = self.store.num_envs
+        if len(self._blocks) != 1 or len(self._log) != 1 or type(self._log[0]) is not range:
+            return None
+        block, rows = self._blocks[0], self._log[0]
+        whole = rows == range(block.base, block.base + length * lanes) and block.rows == (length + 1) * lanes
+        return block if whole else None
+
+    def _rollout(self, rows: Tree, columns: Tree, length: int, side: tuple[np.ndarray, Tree, Tree]) -> Rollout:
+        """A rollout of leaves [length + 1, N, ...], the last row of which only obs and state have."""
+        lanes = self.store.num_envs
+
+        def steps(leaf: np.ndarray) -> np.ndarray:
+            return leaf[:length]
+
+        return Rollout(
+            obs=rows["obs"],
+            action=tree.map(steps, columns["action"]),
+            reward=rows["reward"][:length],
+            terminated=rows["terminated"][:length],
+            truncated=rows["truncated"][:length],
+            cut=columns["cut"][:length],
+            valid=np.ones((length, lanes), np.bool_),
+            episode_id=columns["episode_id"][:length],
+            step=columns["step"][:length],
+            version=columns["version"][:length],
+            env_id=np.arange(lanes),
+            final_index=side[0],
+            final_obs=side[1],
+            extras=tree.map(steps, columns["extras"]),
+            state=columns["state"],
+            final_state=side[2],
+        )
+
+    def _gather_rollout(self, length: int) -> Rollout:
+        lanes = self.store.num_envs
+        rows = self.rows()
+        order = np.argsort(rows % lanes, kind="stable")
+        counts = np.bincount(rows % lanes, minlength=lanes)
+        rank = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        first = rank < length
+        chosen = np.ascontiguousarray(rows[order[first]].reshape(lanes, length).T)
+        self._keep(rows[np.sort(order[~first])])
+        with_next = np.concatenate([chosen, chosen[-1:] + lanes])
+        slots = self.side.find(chosen.reshape(-1))
+        index = np.flatnonzero(slots >= 0)
+        final_obs, final_state = self.side.take(slots[index])
+        taken = tree.take(self.store.rows.arrays, with_next), tree.take(self._made_columns().arrays, with_next)
+        self.release()
+        return self._rollout(*taken, length, (index, final_obs, final_state))
+
+    def take_steps(self, count: int) -> Steps:
+        """Hand out the first `count` rows in the order of arrival."""
+        lanes = self.store.num_envs
+        if count % lanes == 0 and self._whole_block(count // lanes):
+            return self.take_rollout(count // lanes).flatten()
+        rows = self.rows()
+        self._keep(rows[count:])
+        steps = self._gather_steps(rows[:count])
+        self.release()
+        return steps
+
+    def _gather_steps(self, rows: np.ndarray) -> Steps:
+        """Copies of `rows`; each observation once: those acted upon, then the one behind each lane's last row."""
+        lanes, count = self.store.num_envs, len(rows)
+        order = np.argsort(rows % lanes, kind="stable")
+        lane = rows[order] % lanes
+        is_last = np.append(lane[1:] != lane[:-1], True)
+        following = np.empty(count, np.int64)
+        following[order] = np.where(is_last, count + np.cumsum(is_last) - 1, np.append(order[1:], 0))
+        slots = self.side.find(rows)
+        ended = np.flatnonzero(slots >= 0)
+        following[ended] = ~np.arange(len(ended))
+        final_obs, final_state = self.side.take(slots[ended])
+        with_next = np.concatenate([rows, rows[order[is_last]] + lanes])
+        columns = self._made_columns().arrays
+        return Steps(
+            obs_rows=tree.take(self.store.obs, with_next),
+            obs_index=slice(0, count),
+            next_index=following,
+            final_obs=final_obs,
+            **self._step_columns(rows),
+            valid=np.ones(count, np.bool_),
+            env_id=rows % lanes,
+            episode_id=columns["episode_id"][rows],
+            state_rows=tree.take(columns["state"], with_next),
+            final_state=final_state,
+        )
+
+    def _step_columns(self, rows: np.ndarray) -> dict[str, Tree]:
+        columns = self._made_columns().arrays
+        taken = {name: tree.take(columns[name], rows) for name in ("action", "extras", "cut", "step", "version")}
+        flags = {name: self.store.rows.arrays[name][rows] for name in ("reward", "terminated", "truncated")}
+        return taken | flags
+
+    def take_episodes(self, since: int) -> Episodes:
+        """Hand out all rows but the first `since`: whole episodes that have ended, in the order of their starts."""
+        lanes = self.store.num_envs
+        rows = self.rows()
+        self._keep(rows[:since])
+        rows = rows[since:]
+        order = np.argsort(rows % lanes, kind="stable")
+        slots = self.side.find(rows[order])
+        last = np.flatnonzero(slots >= 0)
+        first = np.concatenate([[0], last[:-1] + 1])
+        by_start = np.argsort(order[first], kind="stable")
+        spans = [np.arange(first[e], last[e] + 1) for e in by_start]
+        lengths = np.array([len(span) for span in spans], np.int64)
+        rows = rows[order[np.concatenate(spans)]]
+        final_obs, final_state = self.side.take(slots[last[by_start]])
+        columns = self._made_columns().arrays
+        starts = rows[np.cumsum(lengths) - lengths]
+        episodes = Episodes(
+            obs=_interleave(tree.take(self.store.obs, rows), final_obs, lengths),
+            **self._step_columns(rows),
+            episode_id=columns["episode_id"][starts],
+            env_id=starts % lanes,
+            lengths=lengths,
+            state=_interleave(tree.take(columns["state"], rows), final_state, lengths),
+        )
+        self.release()
+        return episodes
+
+    def discard(self) -> int:
+        """Forget every row that was not handed out; return how many there were."""
+        count = self.count
+        self._log.clear()
+        self.side.take(np.arange(len(self.side)))
+        self.release()
+        return count
+
+    def _keep(self, rows: np.ndarray) -> None:
+        self._log = [rows] if len(rows) else []
+
+    def release(self) -> None:
+        """Give back the blocks none of whose rows are left."""
+        rows = self.rows()
+        used = [bool(((rows >= block.base) & (rows < block.base + block.rows)).any()) for block in self._blocks]
+        for block, is_used in zip(self._blocks, used, strict=True):
+            if not is_used:
+                self.store.pool.give_back(block.base, block.rows)
+        self._blocks = [block for block, is_used in zip(self._blocks, used, strict=True) if is_used]
+
+    def _made_columns(self) -> Rows:
+        assert self.columns is not None, "rows are appended only after the policy has decided once"
+        return self.columns
+
+
+def _interleave(steps: Tree, finals: Tree, lengths: np.ndarray) -> Tree:
+    """Put the row of `finals` behind the rows of each episode: [S, ...] and [E, ...] give [S + E, ...]."""
+    total, ends = int(lengths.sum()) + len(lengths), np.cumsum(lengths + 1) - 1
+    is_step = np.ones(total, np.bool_)
+    is_step[ends] = False
+
+    def join(rows: np.ndarray, last: np.ndarray) -> np.ndarray:
+        out = np.empty((total, *rows.shape[1:]), rows.dtype)
+        out[is_step] = rows
+        out[ends] = last
+        return out
+
+    return tree.map(join, steps, finals)
