@@ -122,6 +122,18 @@ def test_a_second_run_in_the_same_session_is_not_joined_by_chance(tmp_path):
         assert [episode.obs.tolist() for episode in dataset.episodes()] == [[0, 1, 2, 3, 4], [52, 53, 54]]
 
 
+@pytest.mark.parametrize("flag", ("terminated", "truncated", "cut"))
+def test_an_episode_that_ended_is_not_continued(tmp_path, flag):
+    first, second = pieces_of(fixed_plan(["rrrr"], nesting="scalar"), [2])
+    ended = record_of(first, "episodes")
+    getattr(ended, flag)[-1] = True
+    with Dataset.create(tmp_path / "d", spec_of(first)) as dataset:
+        dataset.append(ended)
+        dataset.append(record_of(second, "episodes"))
+        assert [episode.obs.tolist() for episode in dataset.episodes()] == [[0, 1, 2], [2, 3, 4]]
+        assert getattr(dataset.counts, flag) == 1
+
+
 def test_two_runs_in_one_session_go_on_side_by_side(tmp_path):
     plan = fixed_plan(["rrrrt"], nesting="scalar")
     short, long = pieces_of(plan, [1]), pieces_of(plan, [3])
