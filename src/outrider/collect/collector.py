@@ -7,6 +7,7 @@ from itertools import count as counting
 from typing import Any
 
 from outrider.collect.actions import ActionMapName, check_action_map
+from outrider.collect.decide import Terms
 from outrider.collect.loop import Loop
 from outrider.collect.requests import check_open, check_quota, check_request
 from outrider.collect.shares import Shares
@@ -77,7 +78,7 @@ class Collector:
         envs.check_open()
         self.seed = resolve_seed(seed)
         self._envs = envs
-        self._loop = Loop(envs, as_policy(policy), self.seed, check_action_map(action_map))
+        self._loop = Loop(envs, as_policy(policy), Terms(self.seed, check_action_map(action_map)))
         self._closed = False
         envs.arrange_resets(envs.lanes, lane_seeds(self.seed, self._loop.lane_numbers), None)
 

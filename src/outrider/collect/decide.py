@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -20,7 +22,22 @@ from outrider.tree import Tree
 from outrider.vector.env import VecEnv
 from outrider.vector.store import indexer
 
-__all__ = ["Decider"]
+__all__ = ["Decider", "Terms"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a policy is applied.
+
+    Attributes:
+        seed: run seed, for policies whose randomness is counter-based.
+        action_map: see `ActionMap`.
+        make_columns: makes the columns for these specs; None lets the store make them.
+    """
+
+    seed: int
+    action_map: ActionMapName = "auto"
+    make_columns: Callable[[Tree], Rows] | None = None
 
 
 class Decider:
@@ -31,7 +48,7 @@ class Decider:
         columns: the columns that are written, once the first decision has shown what the policy returns.
     """
 
-    def __init__(self, envs: VecEnv, policy: Policy, tape: Tape, seed: int, action_map: ActionMapName) -> None:
+    def __init__(self, envs: VecEnv, policy: Policy, tape: Tape, terms: Terms) -> None:
         self.version = 0
         self.columns: Rows | None = None
         self._policy = policy
@@ -39,8 +56,9 @@ class Decider:
         self._lanes = envs.lanes
         self._space = envs.single_action_space
         self._tape = tape
-        self._seed = seed
-        self._map = ActionMap(self._space, self._store.action, action_map, policy.actions)
+        self._seed = terms.seed
+        self._make_columns = terms.make_columns or self._store.columns
+        self._map = ActionMap(self._space, self._store.action, terms.action_map, policy.actions)
         self._obs: list[np.ndarray] = tree.leaves(self._store.obs)
         self._lane_step = np.zeros(len(envs.lanes), np.int64)
         self._begun = np.zeros(len(envs.lanes), np.int64)
@@ -83,7 +101,7 @@ class Decider:
         """Fix what the policy returns from now on, and make columns for it."""
         schema = OutputSchema.of(output, n, self._space, state=state, convention=self._policy.actions or "env")
         self._map.arrange(tree.paths(schema.specs["action"], "action"))
-        columns = self._store.columns(column_specs(schema.specs))
+        columns = self._make_columns(column_specs(schema.specs))
         self._action_leaves = len(tree.leaves(schema.specs["action"]))
         self._states = tree.leaves(columns.arrays["state"])
         kept = columns.arrays["action"], columns.arrays["extras"]

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from outrider.collect.actions import ActionMapName
-from outrider.collect.decide import Decider
+from outrider.collect.decide import Decider, Terms
 from outrider.collect.ledger import Ledger
 from outrider.collect.shares import Shares
 from outrider.collect.tape import Tape
@@ -42,13 +41,13 @@ class Loop:
         decider: the policy and its columns.
     """
 
-    def __init__(self, envs: VecEnv, policy: Policy, seed: int, action_map: ActionMapName) -> None:
+    def __init__(self, envs: VecEnv, policy: Policy, terms: Terms) -> None:
         self._envs = envs
         self._store = envs.store
         self._lanes = envs.lanes
         self.tape = Tape(self._store)
         self.ledger = Ledger(self._lanes)
-        self.decider = Decider(envs, policy, self.tape, seed, action_map)
+        self.decider = Decider(envs, policy, self.tape, terms)
         self._parking = self._rows(self._store.parking)
         self._decided = False
         self._interrupted = False
