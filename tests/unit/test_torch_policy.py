@@ -104,8 +104,7 @@ def test_flags_are_restored_when_setting_them_fails(mode):
             super().train(mode)
             raise ZeroDivisionError
 
-    module = Stubborn.__new__(Stubborn)
-    ActorCritic.__init__(module)
+    module = Stubborn()
     before = flags(module)
     with pytest.raises(ZeroDivisionError), TorchPolicy(module, mode=mode).session():
         pytest.fail("the session must not begin")

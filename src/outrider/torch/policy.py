@@ -33,6 +33,7 @@ class TorchPolicy(Policy):
 
     The module is used as it is, not copied: a learner in the same process may update it in place between calls. Tensors
     that the module makes in `forward` are inference tensors, which autograd refuses: it should keep none for training.
+    Where its actions are meant for a Box of [-1, 1], say so: `policy.actions = "unit"` (see `outrider.Policy`).
 
     Args:
         module: what decides; its own sampling uses torch's generators.
