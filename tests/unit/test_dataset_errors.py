@@ -255,7 +255,7 @@ def each_file(folder, monkeypatch, error, *, after=False):
                 failure.install(patch)
                 yield dataset, failure
         if not failure.struck:
-            assert at > 20
+            assert at > 10
             return
 
 

@@ -36,6 +36,22 @@ def test_zarr_reads_every_array(tmp_path, monkeypatch):
     assert arrays["segments"][:, 3].tolist() == [len(episode) for part in segments for episode in part]
 
 
+def test_zarr_sees_the_rows_of_a_writer_that_died_once_another_opens(tmp_path):
+    plan = fixed_plan(["rrtrrrt"], nesting="scalar")
+
+    def rows_for_zarr():
+        group = zarr.open_group(tmp_path / "d" / "data", mode="r")
+        return {array.attrs["outrider_path"]: array.shape[0] for _, array in group.arrays()}
+
+    with Dataset.create(tmp_path / "d", StepSpec.of(record_of(plan, "rollout"))) as dataset:
+        dataset.append(record_of(plan, "rollout"))
+        assert rows_for_zarr()["reward"] == 0
+        dataset._lock.release()  # as when the process dies
+        with Dataset.open(tmp_path / "d", writable=True):
+            found = rows_for_zarr()
+    assert (found["reward"], found["obs"], found["segments"]) == (7, 9, 2)
+
+
 @pytest.mark.parametrize("dtype", ("?", "i1", "i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"))
 def test_zarr_knows_our_dtypes(tmp_path, dtype):
     rows = np.arange(6).reshape(3, 2).astype(dtype)

@@ -151,7 +151,7 @@ class Column:
         self._keep(number, block)
 
     def set_rows(self, count: int) -> None:
-        """Write into `zarr.json` how many rows there are, for foreign readers."""
+        """Write into `zarr.json` how many rows there are, for foreign readers; nothing here depends on it."""
         shape = [count, *self._stored.shape]
         if self._metadata["shape"] != shape:
             metadata = {**self._metadata, "shape": shape}

@@ -113,8 +113,13 @@ class Columns:
             for column, leaf in zip(columns, tree.leaves(getattr(segments, name)), strict=True):
                 column.write(start, leaf)
         self.table.write(table_rows, rows)
-        steps += segments.num_steps
-        table_rows += len(segments)
+
+    def publish(self, steps: int, table_rows: int) -> None:
+        """Tell foreign readers how many rows there are; ours go by the committed counts.
+
+        Raises:
+            OSError: some arrays may look shorter than they are.
+        """
         for name, columns in self._columns.items():
             for column in columns:
                 column.set_rows(steps + table_rows if name in PER_OBS else steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from types import TracebackType
@@ -93,11 +94,14 @@ class Dataset:
         read_description(folder)
         lock = WriterLock(folder) if writable else None
         try:
-            return cls(folder, lock)
+            dataset = cls(folder, lock)
         except BaseException:
             if lock is not None:
                 lock.release()
             raise
+        if writable:
+            dataset._publish()
+        return dataset
 
     def _load(self) -> None:
         """Take over the committed state of the files. No stored episode is continued by this writer from here on."""
@@ -293,9 +297,16 @@ class Dataset:
 
     def close(self) -> None:
         """Give the right to append back; may be called again. Episodes still open stay so for good."""
-        self._closed = True
-        if self._lock is not None:
+        if self._lock is not None and not self._closed:
+            self._publish()
             self._lock.release()
+        self._closed = True
+
+    def _publish(self) -> None:
+        # Once a session and not once an append: a file for each column costs as much as the rows. Without it other
+        # programs see fewer rows than there are, until the next writer opens or closes.
+        with contextlib.suppress(OSError):
+            self._columns.publish(self._committed.steps, self._committed.segments)
 
     def __enter__(self) -> Self:
         return self
