@@ -6,7 +6,7 @@ Sequence, Graph, MiniGrid's mission strings) have not: `fixed_part` says which l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +24,8 @@ Writer: TypeAlias = Callable[[Any, int], None]
 
 Reader: TypeAlias = Callable[[int], Any]
 """`read(row)`: the action in row `row`, as a member of its space; it may share memory with the arrays."""
+
+ARRAYS = (np.ndarray, np.generic)
 
 FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -72,7 +74,7 @@ def leaf_specs(space: Space[Any], where: str = "space") -> Tree:
         LeafSpec(shape=(), dtype=dtype('int64'))
     """
     if isinstance(space, FIXED):
-        return LeafSpec(tuple(space.shape), np.dtype(space.dtype))
+        return LeafSpec(tuple(space.shape or ()), np.dtype(space.dtype))
     if isinstance(space, spaces.Dict):
         return {key: leaf_specs(sub, f"{where}/{key}") for key, sub in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -90,30 +92,32 @@ def leaf_specs(space: Space[Any], where: str = "space") -> Tree:
 def observation_writer(space: Space[Any], arrays: Tree, path: str = "") -> Writer:
     """Return a function that checks an observation and copies it into a row of `arrays`.
 
-    `arrays` is a tree of arrays [rows, ...] of the structure of `space`. Keys of a Dict observation that `space` does
-    not have are ignored if the original space had them (see `fixed_part`); a missing key is refused.
+    `arrays` is a tree of arrays [rows, ...] of the structure of `space`, which may lack the leaves that `fixed_part`
+    leaves out: those are not looked at.
 
     Raises (when called):
         SpecError: structure, shape or dtype differ from the space; the message names the path.
     """
     if isinstance(space, spaces.Dict):
-        parts = [(key, observation_writer(sub, arrays[key], _join(path, key))) for key, sub in space.spaces.items()]
-        return _dict_writer(parts, path)
+        parts = [(key, observation_writer(space[key], arrays[key], _join(path, key))) for key in arrays]
+        return _dict_writer(parts, list(space.spaces), path)
     if isinstance(space, spaces.Tuple):
         writers = [observation_writer(s, arrays[i], _join(path, i)) for i, s in enumerate(space.spaces)]
         return _tuple_writer(writers, path)
     return leaf_writer(arrays, path, integer=isinstance(space, spaces.Discrete))
 
 
-def _dict_writer(parts: list[tuple[Any, Writer]], path: str) -> Writer:
+def _dict_writer(parts: list[tuple[Any, Writer]], keys: list[Any], path: str) -> Writer:
     def write(value: Any, row: int) -> None:
-        try:
-            for key, write_part in parts:
-                write_part(value[key], row)
-        except (KeyError, TypeError, IndexError):
-            keys = sorted((key for key, _ in parts), key=str)
-            found = f"a dict with keys {sorted(value, key=str)}" if isinstance(value, dict) else _describe(value)
-            raise _mismatch(path, f"a dict with keys {keys}", found) from None
+        if (
+            not isinstance(value, (dict, Mapping))
+            or len(value) != len(keys)
+            or any(key not in value for key, _ in parts)
+        ):
+            found = f"a dict with keys {sorted(value, key=str)}" if isinstance(value, Mapping) else _describe(value)
+            raise _mismatch(path, f"a dict with keys {sorted(keys, key=str)}", found)
+        for key, write_part in parts:
+            write_part(value[key], row)
 
     return write
 
@@ -133,14 +137,10 @@ def leaf_writer(array: np.ndarray, path: str, *, integer: bool) -> Writer:
     shape, dtype = array.shape[1:], array.dtype
 
     def write(value: Any, row: int) -> None:
-        if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:
-            array[row] = value
-        elif integer and _fits(value, dtype):
-            array[row] = value
-        elif isinstance(value, (np.ndarray, np.generic)) and value.dtype == dtype and value.shape == shape:
-            array[row] = np.asarray(value)
-        else:
+        fits = isinstance(value, ARRAYS) and value.dtype == dtype and value.shape == shape
+        if not (fits or (integer and _fits(value, dtype))):
             raise _mismatch(path, f"shape {shape}, dtype {dtype}", _describe(value))
+        array[row] = value
 
     return write
 

@@ -6,6 +6,7 @@ beyond the standard library, so that a worker can unpickle a mapping before it l
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import multiprocessing.heap
 import os
@@ -81,7 +82,9 @@ class MemfdMapping:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pass the descriptor on; possible only while a process is being started."""
-        assert self._fd is not None, "the mapping is sealed: no further process can be given it"
+        if self._fd is None:
+            msg = "the mapping is sealed: no further process can be given it"
+            raise ValueError(msg)
         return (_attach_memfd, (reduction.DupFd(self._fd),))
 
 
@@ -140,4 +143,6 @@ def _advise(buffer: Any, advice: str, start: int, stop: int) -> None:
     page = mmap.PAGESIZE
     first, last = -(-start // page) * page, stop // page * page
     if last > first and hasattr(mmap, advice):
-        buffer.madvise(getattr(mmap, advice), first, last - first)
+        # Advice that a file system does not take (a temporary file in place of memfd) leaves the pages where they are.
+        with contextlib.suppress(OSError):
+            buffer.madvise(getattr(mmap, advice), first, last - first)

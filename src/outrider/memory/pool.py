@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,8 +44,8 @@ class RowPool:
     def __init__(self, mapping: Mapping, rows: list[Rows]) -> None:
         self._mapping = mapping
         self._rows = rows
-        self._capacity = min(r.layout.capacity for r in rows)
         self._end = 0
+        self._capacity = min(r.layout.capacity for r in rows)
         self._tick = 0
         self._warm: list[tuple[int, int, int]] = []  # start, rows, tick of the return; oldest first
         self._cold: list[tuple[int, int]] = []  # start, rows; sorted and merged
@@ -61,6 +61,16 @@ class RowPool:
             raise OutriderError(msg)
         self._rows.append(rows)
         self._capacity = min(self._capacity, rows.layout.capacity)
+
+    @property
+    def capacity(self) -> int:
+        """First row number that it never hands out."""
+        return self._capacity
+
+    def restrict(self, start: int, stop: int) -> None:
+        """Hand out rows [start, stop) only: the others belong to pools of other processes on the same mapping."""
+        self._end = max(self._end, start)
+        self._capacity = min(self._capacity, stop)
 
     def take(self, count: int) -> int:
         """Return the first of `count` consecutive rows that are nobody else's; their content is anything.
@@ -140,5 +150,3 @@ class RowPool:
         if merged and merged[-1][0] + merged[-1][1] == self._end:
             self._end = merged.pop()[0]
         self._cold = merged
-
-

@@ -64,20 +64,32 @@ class Rows:
     def __init__(self, mapping: Mapping, layout: Layout) -> None:
         self.layout = layout
         self._mapping = mapping
-        self._leaves: list[tuple[LeafSpec, int]] = list(
-            zip(tree.leaves(layout.specs), layout.offsets(), strict=True)
-        )
+        self._leaves: list[tuple[LeafSpec, int]] = list(zip(tree.leaves(layout.specs), layout.offsets(), strict=True))
+        self._parts: dict[str, tuple[Tree, int, int]] = {}
+        first = 0
+        for key, specs in layout.specs.items() if isinstance(layout.specs, dict) else ():
+            self._parts[key] = specs, first, first + len(tree.leaves(specs))
+            first = self._parts[key][2]
         whole = np.frombuffer(mapping.buffer, np.uint8)
         self.arrays: Tree = self.view(whole, 0, (layout.capacity,))
         self.leaves: list[np.ndarray] = tree.leaves(self.arrays)
 
-    def view(self, root: np.ndarray, base: int, leading: tuple[int, ...], only: int | None = None) -> Tree:
+    def view(self, root: np.ndarray, base: int, leading: tuple[int, ...]) -> Tree:
         """Return arrays [*leading, ...] that begin at row `base` and keep `root`, bytes of the whole mapping, alive."""
-        views = [
+        return tree.unflatten(self.layout.specs, self._views(self._leaves, root, base, leading))
+
+    def view_part(self, key: str, root: np.ndarray, base: int, leading: tuple[int, ...]) -> Tree:
+        """`view(...)[key]`, without making the others."""
+        specs, first, last = self._parts[key]
+        views = self._views(self._leaves[first:last], root, base, leading)
+        return views[0] if isinstance(specs, LeafSpec) else tree.unflatten(specs, views)
+
+    @staticmethod
+    def _views(leaves: Any, root: np.ndarray, base: int, leading: tuple[int, ...]) -> list[np.ndarray]:
+        return [
             np.ndarray((*leading, *spec.shape), spec.dtype, root, offset + base * spec.nbytes)
-            for spec, offset in (self._leaves if only is None else self._leaves[only : only + 1])
+            for spec, offset in leaves
         ]
-        return tree.unflatten(self.layout.specs, views) if only is None else views[0]
 
     def copy(self, source: Any, target: Any) -> None:
         """Copy rows `source` to rows `target` (slices or index arrays of equal length)."""

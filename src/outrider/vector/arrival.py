@@ -57,12 +57,12 @@ class Arrival:
 
     @property
     def terminated(self) -> np.ndarray:
-        """bool [k]; of lanes that were reset, anything."""
+        """Bool [k]; of lanes that were reset, anything."""
         return self.store.terminated[self.steps]
 
     @property
     def truncated(self) -> np.ndarray:
-        """bool [k]; of lanes that were reset, anything."""
+        """Bool [k]; of lanes that were reset, anything."""
         return self.store.truncated[self.steps]
 
     @property

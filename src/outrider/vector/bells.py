@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 from multiprocessing import connection, reduction
 from typing import Any, Protocol
 
-__all__ = ["Bell", "EventBell", "PipeBell", "Waiter", "make_bell"]
+__all__ = ["Bell", "EventBell", "Fence", "PipeBell", "Waiter", "make_bell"]
 
 
 class Bell(Protocol):
@@ -66,7 +67,9 @@ class PipeBell:
     """A bell made of a pipe: one byte a ring, of which the ringer never has more than a few under way."""
 
     def __init__(self, ends: tuple[Any, Any] | None = None) -> None:
-        self._reader, self._writer = connection.Pipe(duplex=False) if ends is None else ends
+        reader, writer = connection.Pipe(duplex=False) if ends is None else ends
+        self._reader: Any = reader
+        self._writer: Any = writer
 
     def ring(self) -> None:
         """See `Bell.ring`."""
@@ -108,6 +111,21 @@ def _attach_event(handle: Any) -> EventBell:
 
 def _attach_pipe(reader: Any, writer: Any) -> PipeBell:
     return PipeBell((reader, writer))
+
+
+class Fence:
+    """Keeps what is written before it from being seen after what is read or written behind it.
+
+    Python has no memory barrier of its own, but taking and releasing a lock is one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        """Stand between two accesses to shared memory."""
+        with self._lock:
+            pass
 
 
 class Waiter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ class WorkerStart:
 
 def main(start: WorkerStart) -> None:
     """Limit numeric threads, then run the worker."""
+    # A handler and not SIG_IGN, which children of environments would inherit. The parent decides about Ctrl-C.
+    signal.signal(signal.SIGINT, lambda *_: None)
     limit_threads()
     module, name = start.run
     __import__(module)

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
 import signal
 import time
+import warnings
 from collections import deque
 from typing import Any
 
 import cloudpickle
 
-from outrider.errors import EnvironmentFailure, WorkerDied
+from outrider.errors import ConfigError, EnvironmentFailure, WorkerDied, explain
 from outrider.vector.bells import Waiter, make_bell
 from outrider.vector.bootstrap import WorkerStart, main
-from outrider.vector.group import OPERATIONS
+from outrider.vector.group import OPERATIONS, STARTING
 from outrider.vector.store import HEADER_WORDS, headers
-from outrider.vector.worker import ASKED, LANE, MAIL, OPERATION
+from outrider.vector.worker import ASKED, LANE, MAIL, OPERATION, unpack
 
-__all__ = ["Crew", "Member", "share"]
+__all__ = ["Crew", "Member", "packed", "share"]
 
-CLOSING_TIME = 4.0
-"""Seconds that environments have to close; then the worker is terminated, and killed a second later."""
+CLOSING_TIME = 8.0
+"""Seconds that environments have to close; then the worker is terminated, and killed soon after."""
+
+FAILING_TIME = 3.0
+"""The same after a failure or an interrupt, when somebody waits for the error."""
+
+TERMINATION_TIME = 0.5
+"""Seconds between the two signals."""
 
 
 def share(num_envs: int, workers: int) -> list[range]:
@@ -31,7 +41,7 @@ def share(num_envs: int, workers: int) -> list[range]:
     """
     size, rest = divmod(num_envs, workers)
     starts = [index * size + min(index, rest) for index in range(workers + 1)]
-    return [range(a, b) for a, b in zip(starts, starts[1:], strict=False)]
+    return [range(a, b) for a, b in itertools.pairwise(starts)]
 
 
 class Crew:
@@ -44,20 +54,32 @@ class Crew:
         self.mapping = mapping
         self.members: list[Member] = []
         self.closed = False
+        self._released = False
+        self._pid = os.getpid()
         self._context = context
         self._waiter = Waiter([])
 
     def start(self, lanes: range, run: tuple[str, str], payload: Any) -> None:
-        """Start a worker that calls the function `run` (module, name) with `payload`, for `lanes`."""
-        self.members.append(Member(self, len(self.members), lanes, run, cloudpickle.dumps(payload)))
+        """Start a worker that calls the function `run` (module, name) with `payload`, for `lanes`.
+
+        Raises:
+            ConfigError: the payload cannot be pickled.
+        """
+        data = packed(payload, lanes)
+        member = Member(self, len(self.members), lanes)
+        self.members.append(member)
+        member.start(run, data)
 
     def spawn(self, member: Member, start: WorkerStart) -> Any:
         """Start the process of a member and listen to it from now on."""
         process = self._context.Process(target=main, args=(start,), name=f"outrider-worker-{member.index}")
         process.start()
-        for one in (member.outbox, member.connection, process.sentinel):
-            self._waiter.add(one)
         return process
+
+    def listen_to(self, *ones: Any) -> None:
+        """Wait for these as well."""
+        for one in ones:
+            self._waiter.add(one)
 
     def pipe(self) -> tuple[Any, Any]:
         """A connection for messages: the parent's end and the worker's."""
@@ -79,7 +101,7 @@ class Crew:
                 member.outbox.silence()
             if member.connection in ready:
                 member.read_all()
-            if member.process.sentinel in ready:
+            if member.sentinel in ready:
                 member.read_all()
                 raise member.death()
         return bool(ready)
@@ -91,45 +113,80 @@ class Crew:
     @property
     def pids(self) -> list[int]:
         """Processes that are alive."""
-        return [m.process.pid for m in self.members if not self.closed and m.process.is_alive()]
+        return [m.process.pid for m in self.members if not self.closed and m.is_alive]
 
-    def close(self) -> list[EnvironmentFailure]:
-        """Ask every worker to close its environments, then end every process; return what failed."""
-        if self.closed:
+    def close(self, patience: float = CLOSING_TIME) -> list[EnvironmentFailure]:
+        """Ask every worker to close its environments, then end every process; return what failed.
+
+        An interrupted close can be called again.
+
+        Args:
+            patience: seconds for the environments to close.
+        """
+        if self._released or os.getpid() != self._pid:
             return []
         self.closed = True
         for member in self.members:
             member.ask_to_close()
-        deadline = time.monotonic() + CLOSING_TIME
-        for member in self.members:
-            member.process.join(max(0.0, deadline - time.monotonic()))
-        late = [m for m in self.members if m.process.is_alive()]
+        self._wait_for_ends(patience)
         for end in (signal.SIGTERM, signal.SIGKILL):
-            for member in late:
-                member.signal(end)
-            deadline = time.monotonic() + 1.0
-            for member in late:
-                member.process.join(max(0.0, deadline - time.monotonic()))
-            late = [m for m in late if m.process.is_alive()]
-        return [failure for member in self.members for failure in member.release()]
+            for member in self.members:
+                if member.is_alive:
+                    member.signal(end)
+            self._wait_for_ends(TERMINATION_TIME)
+        failures = [failure for member in self.members for failure in member.release()]
+        self._released = True
+        return failures
+
+    def _wait_for_ends(self, patience: float) -> None:
+        """Wait until every worker has ended, for `patience` seconds, and read what they say meanwhile."""
+        deadline = time.monotonic() + patience
+        while alive := [member for member in self.members if member.is_alive]:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            open_ones = [member.connection for member in alive if not member.silent]
+            Waiter([*(member.sentinel for member in alive), *open_ones]).wait(left)
+            for member in alive:
+                member.read_last()
 
 
 class Member:
     """One worker as its parent sees it."""
 
-    def __init__(self, crew: Crew, index: int, lanes: range, run: tuple[str, str], payload: bytes) -> None:
+    def __init__(self, crew: Crew, index: int, lanes: range) -> None:
         self.index = index
         self.lanes = lanes
+        self.process: Any = None
+        self.sentinel: Any = None
+        self.silent = False
         self.inbox, self.outbox = make_bell(), make_bell()
-        self.connection, theirs = crew.pipe()
+        self.connection, self._theirs = crew.pipe()
         self._crew = crew
         self._header = headers(crew.mapping)[index * HEADER_WORDS : (index + 1) * HEADER_WORDS]
+        self._header[LANE], self._header[OPERATION] = lanes.start, STARTING
         self._read = 0
         self._mail: deque[tuple[str, Any]] = deque()
-        self._introduced = False
-        start = WorkerStart(index, lanes.start, payload, crew.mapping, self.inbox, self.outbox, theirs, run)
-        self.process = crew.spawn(self, start)
-        theirs.close()
+        self._last: list[EnvironmentFailure] = []
+
+    def start(self, run: tuple[str, str], payload: bytes) -> None:
+        """Start the process."""
+        crew = self._crew
+        ours = (crew.mapping, self.inbox, self.outbox, self._theirs)
+        try:
+            self.process = crew.spawn(self, WorkerStart(self.index, self.lanes.start, payload, *ours, run))
+        finally:
+            self._theirs.close()
+        self.sentinel = self.process.sentinel
+        # Processes that an environment forks hold the other end of the sentinel: a pidfd does not wait for them.
+        with contextlib.suppress(AttributeError, OSError):
+            self.sentinel = os.pidfd_open(self.process.pid)
+        crew.listen_to(self.outbox, self.connection, self.sentinel)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process is not None and self.process.is_alive()
 
     def send(self, message: Any) -> None:
         """Send a message. It is announced first, so that the worker reads while a long one is being written."""
@@ -152,7 +209,6 @@ class Member:
             for message in self._mail:
                 if message[0] in kinds:
                     self._mail.remove(message)
-                    self._introduced = True
                     return message
             self._crew.listen()
 
@@ -179,11 +235,25 @@ class Member:
             return
 
     def _receive(self) -> None:
-        kind, content = cloudpickle.loads(self.connection.recv_bytes())
+        kind, content, error = unpack(self.connection.recv_bytes())
         self._read += 1
+        if error is not None:
+            content = self._unreadable(kind, error)
         if kind == "failure":
             raise content
         self._mail.append((kind, content))
+
+    def _unreadable(self, kind: str, error: Exception) -> Any:
+        """What to take in place of a message that cannot be unpickled here."""
+        lane, operation = int(self._header[LANE]), OPERATIONS[self._header[OPERATION]]
+        message = (
+            f"worker {self.index} (lanes {self.lanes.start} to {self.lanes.stop - 1}, process {self.process.pid}) sent "
+            f"{kind} that cannot be unpickled here: {type(error).__name__}: {error}"
+        )
+        if kind == "infos":
+            warnings.warn(f"{message}. These infos are left out", stacklevel=2)
+            return {}, {}
+        raise EnvironmentFailure(message, lane=lane, operation=operation, pid=self.process.pid) from error
 
     def death(self) -> WorkerDied:
         """Say how the worker died, and during what."""
@@ -191,12 +261,14 @@ class Member:
         code = self.process.exitcode
         lane, operation = int(self._header[LANE]), OPERATIONS[self._header[OPERATION]]
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-        doing = "while it had nothing to do" if operation == "wait" else f"during {operation} of lane {lane}"
+        doing = f"during {operation} of lane {lane}"
+        if operation in {"start", "wait"}:
+            lane, doing = -1, "while it started" if operation == "start" else "while it had nothing to do"
         message = (
             f"worker {self.index} (lanes {self.lanes.start} to {self.lanes.stop - 1}, process {self.process.pid}) "
             f"{how} {doing}"
         )
-        if not self._introduced and code == 1:
+        if operation == "start" and code == 1:
             message += (
                 ". A script that starts workers needs its main part under `if __name__ == '__main__':`, because each "
                 "worker imports it; the worker's own traceback is above"
@@ -209,7 +281,7 @@ class Member:
 
     def ask_to_close(self) -> None:
         """Ask the worker to close its environments and end."""
-        if self.process.is_alive():
+        if self.is_alive:
             self.send(("close",))
 
     def signal(self, number: int) -> None:
@@ -219,15 +291,45 @@ class Member:
         else:
             self.process.kill()
 
-    def release(self) -> list[EnvironmentFailure]:
-        """Read what the worker said last, then let go of its process and descriptors."""
+    def read_last(self) -> None:
+        """Read what the worker says while it closes; a failure of before is kept for `release`."""
         try:
-            self.read_all()
-            failures = [failure for failures in self.take("closed") for failure in failures]
+            while not self.silent and self.connection.poll():
+                self._receive()
+        except (EOFError, OSError):
+            self.silent = True
         except EnvironmentFailure as error:
-            # It failed before it was asked to close; that error is on its way to the user already, or is the only one.
-            failures = [error]
+            self._last.append(error)
+
+    def release(self) -> list[EnvironmentFailure]:
+        """Read what the worker said last, then let go of its process and descriptors; return what failed."""
+        if self.process is not None:
+            self.read_last()
+        # It failed before it was asked to close: that error is on its way to the user already, or is the only one.
+        failures = self._last or [failure for failures in self.take("closed") for failure in failures]
         for one in (self.connection, self.inbox, self.outbox):
             one.close()
-        self.process.close()
+        if self.process is not None:
+            if self.sentinel != self.process.sentinel:
+                os.close(self.sentinel)
+            self.process.close()
         return failures
+
+
+def packed(payload: Any, lanes: range) -> bytes:
+    """Pickle what a worker is given.
+
+    Raises:
+        ConfigError: it cannot be pickled.
+    """
+    try:
+        return bytes(cloudpickle.dumps(payload))
+    except Exception as error:
+        raise ConfigError(
+            explain(
+                expected="factories that can be sent to a worker",
+                found=f"{type(error).__name__}: {error}",
+                where=f"lanes {lanes.start} to {lanes.stop - 1}",
+                fix="create what cannot be pickled (locks, files, connections, environments) inside the factory",
+            )
+        ) from error

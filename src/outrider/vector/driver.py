@@ -6,16 +6,29 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from outrider.errors import ConfigError, EnvironmentFailure, explain
 from outrider.spaces import fixed_part
 from outrider.vector.store import Store
 
-__all__ = ["RESET", "STEP", "STEP_AND_HOLD", "Description", "Driver", "Returned", "describe", "one_description"]
+if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium.envs.registration import EnvSpec
+
+    from outrider.vector.plan import Envs
+
+__all__ = [
+    "RESET",
+    "STEP",
+    "STEP_AND_HOLD",
+    "Backend",
+    "Description",
+    "Driver",
+    "Returned",
+    "describe",
+    "one_description",
+]
 
 STEP, STEP_AND_HOLD, RESET = 1, 2, 3
 """What a lane can be asked to do. STEP resets a lane that ends in the same call; STEP_AND_HOLD leaves it at its end."""
@@ -56,6 +69,19 @@ class Returned:
     final_infos: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
+@runtime_checkable
+class Backend(Protocol):
+    """Where environments run. `outrider.testing.VecEnvConformance` says whether one does it right."""
+
+    def start(self, plan: Envs) -> Driver:
+        """Build the environments of `plan`.
+
+        Raises:
+            ConfigError: the plan cannot be built in this way; nothing has been started then.
+            EnvironmentFailure: an environment could not be made; nothing is left of the others.
+        """
+
+
 class Driver(ABC):
     """Runs the environments of all lanes. One request a lane may be under way at a time; the caller sees to that."""
 
@@ -89,6 +115,11 @@ class Driver(ABC):
     @abstractmethod
     def close(self) -> list[EnvironmentFailure]:
         """Close every environment once and end what was started; return what failed. Safe to call twice."""
+
+    @property
+    def lanes(self) -> range:
+        """The lanes that it runs: all of the store's, but in a process that runs a share of them."""
+        return range(self.num_envs)
 
     @property
     @abstractmethod

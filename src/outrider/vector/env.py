@@ -1,9 +1,10 @@
-"""`VecEnv`: many environments that step together, as Gymnasium's vector environments do, and apart, by `send` and `recv`."""
+"""`VecEnv`: environments that step together, as Gymnasium's vector environments do, and apart (`send`, `recv`)."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -11,25 +12,24 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from outrider import tree
-from outrider.errors import ClosedError, ConfigError, OutriderError, SpecError, explain
+from outrider.errors import ClosedError, ConfigError, OutriderError, explain
 from outrider.tree import Tree
 from outrider.vector.arrival import Arrival
-from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD, Driver
+from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD, Backend, Driver
 from outrider.vector.group import ALL_INFOS, NO_INFOS
 from outrider.vector.inline import Inline
 from outrider.vector.plan import Envs, EnvSource, as_plan
-from outrider.vector.processes import Processes
-from outrider.vector.store import indexer
+from outrider.vector.requests import check_lanes, check_mask, lane_values, reset_arguments, write_actions
 
 __all__ = ["VecEnv", "make_vec"]
+
+COPY = operator.methodcaller("copy")
 
 WORTH_LENDING = 1 << 17
 """Bytes of observations above which `step` lends fresh rows instead of copying out of the same ones."""
 
 
-def make_vec(
-    env: Envs | EnvSource, num_envs: int | None = None, *, backend: Inline | Processes | str = "auto"
-) -> VecEnv:
+def make_vec(env: Envs | EnvSource, num_envs: int | None = None, *, backend: Backend | str = "auto") -> VecEnv:
     """Start environments; the result is a `gymnasium.vector.VectorEnv`.
 
     Args:
@@ -51,7 +51,7 @@ def make_vec(
     plan = as_plan(env, num_envs)
     if backend == "auto":
         backend = Inline()
-    if not isinstance(backend, (Inline, Processes)):
+    if isinstance(backend, (str, type)) or not isinstance(backend, Backend):
         raise ConfigError(
             explain(
                 expected="Inline(), Processes(...) or 'auto'", found=repr(backend), where="backend", fix="choose one"
@@ -88,7 +88,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         self.spec = described.spec
         self.render_mode = described.render_mode
         self.store = driver.store
-        self._all = range(self.num_envs)
+        self.lanes = driver.lanes
+        self._obs_nbytes = self.num_envs * self.store.row_nbytes
+        first = self.store.scratch
+        self._scratch_rows = range(first + self.num_envs, first + 2 * self.num_envs)
+        self._scratch = self.store.step_at(self._scratch_rows)
         self._under_way: list[tuple[Any, Any, Any]] = []
 
     # -- sending and receiving ---------------------------------------------------------------------------------------
@@ -119,8 +123,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             SpecError: the actions do not fit the action space.
             ConfigError: a lane is named twice, does not exist, or is under way.
         """
-        lanes = self._lanes(env_ids)
-        self._write_actions(actions, lanes)
+        self.check_open()
+        lanes, named = self._lanes(env_ids)
+        write_actions(self.store.action, actions, named)
         self.post(lanes, self._own_rows(lanes), STEP_AND_HOLD if hold else STEP)
 
     def send_reset(
@@ -133,10 +138,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
 
         Args:
             env_ids: distinct lane numbers; None means all.
-            seeds, options: one for each of `env_ids`, or None.
+            seeds: one for each of `env_ids`, in the same order; None leaves them out.
+            options: likewise.
         """
-        lanes = self._lanes(env_ids)
-        self.arrange_resets(lanes, seeds, options)
+        self.check_open()
+        lanes, named = self._lanes(env_ids)
+        self.arrange_resets(named, seeds, options)
         self.post(lanes, self._own_rows(lanes), RESET)
 
     def recv(self) -> Arrival:
@@ -148,23 +155,25 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         """
         if not self._under_way:
             raise OutriderError(
-                explain(
-                    expected="at least one lane under way", found="none", where="recv()", fix="call send() first"
-                )
+                explain(expected="at least one lane under way", found="none", where="recv()", fix="call send() first")
             )
         sent, self._under_way = self._under_way, []
         try:
             back = self.driver.wait()
         except BaseException:
-            self.closed = self.closed or not self.driver.is_open
+            if self.driver.is_open:
+                # Interrupted: what was sent is still under way, and can be received or dropped by a reset.
+                self._under_way = sent
             raise
-        if len(sent) == 1:
-            lanes, rows, op = sent[0]
-        else:
-            lanes, rows = (np.concatenate([np.asarray(one[i]) for one in sent]) for i in (0, 1))
-            op = np.concatenate([np.full(len(one[0]), one[2], np.int8) for one in sent])
-        final = self._final_rows(lanes, rows, op, back.ended) if back.ended else NONE
-        return Arrival(self.store, lanes, rows, back.ended, final, back.infos, back.final_infos)
+        lanes, rows, op = sent[0] if len(sent) == 1 else _merged(sent)
+        ended = back.ended if len(sent) == 1 else sorted(back.ended)
+        final = self._final_rows(lanes, rows, op, ended) if ended else NONE
+        return Arrival(self.store, lanes, rows, ended, final, back.infos, back.final_infos)
+
+    def drain(self) -> None:
+        """Wait for what is under way and drop it."""
+        if self._under_way:
+            self.recv()
 
     def _final_rows(self, lanes: Any, rows: Any, op: Any, ended: list[int]) -> np.ndarray:
         """Where the last observations are: aside if the lane was reset, in its own row if it is held."""
@@ -181,73 +190,19 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         Raises:
             ConfigError: not one for each lane.
         """
-        if seeds is None and options is None:
-            return
-        for name, given in (("seeds", seeds), ("options", options)):
-            if given is not None and len(given) != len(lanes):
-                raise ConfigError(
-                    explain(
-                        expected=f"{len(lanes)} {name}, one for each lane",
-                        found=len(given),
-                        where=name,
-                        fix="pass a list with None where there is nothing to say",
-                    )
-                )
-        seeds = [None] * len(lanes) if seeds is None else seeds
-        options = [None] * len(lanes) if options is None else options
-        pairs = zip((int(lane) for lane in lanes), zip(seeds, options, strict=True), strict=True)
-        self.driver.arrange_resets(dict(pairs))
+        if seeds is not None or options is not None:
+            self.driver.arrange_resets(reset_arguments(lanes, seeds, options))
 
-    def _lanes(self, env_ids: Any) -> Any:
-        self.check_open()
-        lanes = self._all if env_ids is None else np.asarray(env_ids)
-        if type(lanes) is not range:
-            good = lanes.ndim == 1 and lanes.dtype.kind in "iu" and len(np.unique(lanes)) == len(lanes) > 0
-            if not good or lanes.min() < 0 or lanes.max() >= self.num_envs:
-                raise ConfigError(
-                    explain(
-                        expected=f"distinct lane numbers from 0 to {self.num_envs - 1}",
-                        found=repr(env_ids),
-                        where="env_ids",
-                        fix="name each lane once",
-                    )
-                )
-            lanes = np.sort(lanes.astype(np.int64))
-        busy = np.intersect1d(lanes, np.concatenate([NONE, *(np.asarray(one[0]) for one in self._under_way)]))
-        if len(busy):
-            raise ConfigError(
-                explain(
-                    expected="lanes that wait for an action",
-                    found=f"lanes {busy.tolist()} under way",
-                    where="env_ids",
-                    fix="call recv() before sending to them again",
-                )
-            )
-        return lanes
+    def _lanes(self, env_ids: Any) -> tuple[Any, Any]:
+        """The lanes in order, and as the user named them."""
+        busy = [lanes for lanes, _, _ in self._under_way]
+        if env_ids is None and not busy:
+            return self.lanes, self.lanes
+        named = np.arange(self.num_envs) if env_ids is None else env_ids
+        return check_lanes(named, self.num_envs, busy), np.asarray(named, np.int64)
 
     def _own_rows(self, lanes: Any) -> Any:
-        first = self.store.scratch + self.num_envs
-        return range(first, first + self.num_envs) if type(lanes) is range else lanes + first
-
-    def _write_actions(self, actions: Tree, lanes: Any) -> None:
-        """Check a batch of actions and put it where the environments take it from."""
-        at = indexer(lanes)
-
-        def write(target: np.ndarray, given: Any) -> None:
-            array = np.asarray(given)
-            expected = (len(lanes), *target.shape[1:])
-            if array.shape != expected or not np.can_cast(array.dtype, target.dtype, "same_kind"):
-                raise SpecError(
-                    explain(
-                        expected=f"shape {expected}, dtype {target.dtype}",
-                        found=f"shape {array.shape}, dtype {array.dtype}",
-                        where="actions",
-                        fix="pass a batch with one action for each lane",
-                    )
-                )
-            target[at] = array
-
-        tree.map(write, self.store.action, actions)
+        return self._scratch_rows if type(lanes) is range else lanes + self._scratch_rows.start
 
     # -- Gymnasium's face --------------------------------------------------------------------------------------------
 
@@ -264,38 +219,19 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             Observations [num_envs, ...] (of lanes not reset: their current ones) and infos.
         """
         self.check_open()
-        if self._under_way:
-            self.recv()
+        self.drain()
+        options = None if options is None else dict(options)
+        masked = options is not None and "reset_mask" in options
+        lanes = check_mask(options.pop("reset_mask"), self.num_envs) if options and masked else self.lanes
         if isinstance(seed, (int, np.integer)):
-            seed = [int(seed) + lane for lane in self._all]
-        options = dict(options) if options is not None else None
-        mask = np.asarray(options.pop("reset_mask")) if options is not None and "reset_mask" in options else None
-        if mask is not None and (mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any()):
-            raise ConfigError(
-                explain(
-                    expected=f"a bool array [{self.num_envs}] with at least one True",
-                    found=repr(mask),
-                    where="options['reset_mask']",
-                    fix="mark the lanes to reset",
-                )
-            )
-        lanes = self._all if mask is None else np.flatnonzero(mask)
-        if seed is not None and len(seed) != self.num_envs:
-            raise ConfigError(
-                explain(
-                    expected=f"{self.num_envs} seeds", found=len(seed), where="seed", fix="pass one for each lane"
-                )
-            )
-        seeds = None if seed is None else [seed[lane] for lane in lanes]
-        self.arrange_resets(lanes, seeds, None if options is None else [options] * len(lanes))
+            seed = [int(seed) + lane for lane in self.lanes]
+        if seed is not None:
+            lane_values(seed, self.num_envs, "seed")
+            seed = [seed[int(lane)] for lane in lanes]
+        self.arrange_resets(lanes, seed, None if options is None else [options] * len(lanes))
         self.post(lanes, self._own_rows(lanes), RESET, ALL_INFOS)
-        back = self.recv()
-        infos: dict[str, Any] = {}
-        for lane in lanes:
-            if int(lane) in back.info:
-                infos = self._add_info(infos, back.info[int(lane)], int(lane))
-        first = self.store.scratch + self.num_envs
-        return tree.map(np.copy, tree.take(self.store.obs, slice(first, first + self.num_envs))), infos
+        infos = self._gymnasium_infos(self.recv())
+        return tree.map(COPY, self._scratch["obs"]), infos
 
     def step(self, actions: Tree) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all lanes and wait for all; a lane that ends is reset in the same call.
@@ -304,42 +240,29 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             Observations [num_envs, ...], rewards float64, terminations and truncations bool [num_envs], and infos in
             Gymnasium's layout.
         """
-        self.check_open()
-        if self._under_way:
-            raise OutriderError(
-                explain(
-                    expected="no lane under way",
-                    found=f"{sum(len(one[0]) for one in self._under_way)}",
-                    where="step()",
-                    fix="call recv() first",
-                )
-            )
-        self._write_actions(actions, self._all)
-        block, count = self._step_block()
-        first = block + self.num_envs
-        self.post(self._all, range(first, first + self.num_envs), STEP, ALL_INFOS)
+        self._check_idle("step()")
+        write_actions(self.store.action, actions, self.lanes)
+        if self._obs_nbytes >= WORTH_LENDING:
+            return self._lending_step()
+        self.post(self.lanes, self._scratch_rows, STEP, ALL_INFOS)
         back = self.recv()
         infos = self._gymnasium_infos(back) if back.ended or back.info else {}
-        store, steps = self.store, slice(block, first)
+        here = self._scratch
+        flags = here["reward"].copy(), here["terminated"].copy(), here["truncated"].copy()
+        return (tree.map(COPY, here["obs"]), *flags, infos)
+
+    def _lending_step(self) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Hand large observations over as they are: their rows are nobody else's until the array has died."""
+        store, count = self.store, 2 * self.num_envs
+        block = store.pool.take(count)
+        first = block + self.num_envs
+        self.post(self.lanes, range(first, first + self.num_envs), STEP, ALL_INFOS)
+        back = self.recv()
+        infos = self._gymnasium_infos(back) if back.ended or back.info else {}
+        steps = slice(block, first)
         flags = store.reward[steps].copy(), store.terminated[steps].copy(), store.truncated[steps].copy()
-        if count:
-            # Large observations are handed over as they are: these rows are nobody else's until the array has died.
-            root = store.pool.lend(block, count)
-            obs = store.rows.view(root, first, (self.num_envs,))["obs"]
-        else:
-            obs = tree.map(np.copy, tree.take(store.obs, slice(first, first + self.num_envs)))
-        return (obs, *flags, infos)
-
-    def _step_block(self) -> tuple[int, int]:
-        """The first row for a step, and how many rows were taken for it: none for small observations."""
-        if self._obs_nbytes < WORTH_LENDING:
-            return self.store.scratch, 0
-        count = 2 * self.num_envs
-        return self.store.pool.take(count), count
-
-    @property
-    def _obs_nbytes(self) -> int:
-        return self.num_envs * self.store.row_nbytes
+        root = store.pool.lend(block, count)
+        return (store.rows.view_part("obs", root, first, (self.num_envs,)), *flags, infos)
 
     def _gymnasium_infos(self, back: Arrival) -> dict[str, Any]:
         infos: dict[str, Any] = {}
@@ -368,12 +291,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         """
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
-        if len(values) != self.num_envs:
-            raise ConfigError(
-                explain(
-                    expected=f"{self.num_envs} values", found=len(values), where="set_attr", fix="pass one for each lane"
-                )
-            )
+        lane_values(values, self.num_envs, "set_attr")
         self._ask("set", name, [(value,) for value in values])
 
     def render(self) -> tuple[Any, ...]:
@@ -381,12 +299,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         return self._ask("render", "", [()] * self.num_envs)
 
     def _ask(self, operation: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        self.check_open()
-        if self._under_way:
-            raise OutriderError(
-                explain(expected="no lane under way", found="some", where=operation, fix="call recv() first")
-            )
-        return tuple(self.driver.call(self._all, operation, name, arguments))
+        self._check_idle(operation)
+        return tuple(self.driver.call(self.lanes, operation, name, arguments))
 
     # -- closing -----------------------------------------------------------------------------------------------------
 
@@ -405,9 +319,24 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         Raises:
             ClosedError: they are.
         """
-        if self.closed:
-            msg = f"{self.name}: these environments are closed, by close() or after a failure; make new ones with make_vec"
+        if self.closed or not self.driver.is_open:
+            msg = (
+                f"{self.name}: these environments are closed, by close() or after a failure; "
+                "make new ones with outrider.make_vec"
+            )
             raise ClosedError(msg)
+
+    def _check_idle(self, where: str) -> None:
+        self.check_open()
+        if self._under_way:
+            raise OutriderError(
+                explain(
+                    expected="no lane under way",
+                    found=f"{sum(len(lanes) for lanes, _, _ in self._under_way)} of them",
+                    where=where,
+                    fix="call recv() first",
+                )
+            )
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close every environment once and end the workers; called by `close`.
@@ -416,14 +345,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             EnvironmentFailure: an environment raised in its own close; all others have been closed nevertheless.
         """
         del kwargs
-        self.closed = True
         self._under_way.clear()
         failures = self.driver.close()
         self.store.pool.trim()
         if failures:
             raise failures[0]
 
-    def __enter__(self) -> VecEnv:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -435,5 +363,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
                 raise
 
 
-NONE = np.array([], np.int64)
+def _merged(sent: list[tuple[Any, Any, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lanes, rows and operations of several posts as one, in the order of lanes."""
+    lanes = np.concatenate([np.asarray(lanes) for lanes, _, _ in sent])
+    rows = np.concatenate([np.asarray(rows) for _, rows, _ in sent])
+    ops = np.concatenate([np.broadcast_to(np.int8(op), len(lanes)) for lanes, _, op in sent])
+    order = np.argsort(lanes)
+    return lanes[order], rows[order], ops[order]
 
+
+NONE = np.array([], np.int64)

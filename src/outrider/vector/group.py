@@ -20,32 +20,40 @@ from outrider.spaces import Reader, action_reader, observation_writer
 from outrider.vector.plan import EnvFactory
 from outrider.vector.store import Store
 
-__all__ = ["ALL_INFOS", "NO_INFOS", "SOME_INFOS", "EnvGroup", "build"]
+__all__ = ["ALL_INFOS", "NO_INFOS", "SOME_INFOS", "EnvGroup", "build", "quietly"]
 
 NO_INFOS, SOME_INFOS, ALL_INFOS = 0, 1, 2
 """Whether info dicts are wanted: not at all, the selected keys, or whole."""
 
-OPERATIONS = ("construct", "reset", "step", "call", "close", "wait")
-CONSTRUCT, RESETTING, STEPPING, CALLING, CLOSING, IDLE = range(6)
+OPERATIONS = ("start", "construct", "reset", "step", "call", "close", "wait")
+STARTING, CONSTRUCTING, RESETTING, STEPPING, CALLING, CLOSING, IDLE = range(7)
+
+FAILURES = (Exception, SystemExit)
+"""What is an environment's failure; a KeyboardInterrupt is not its doing."""
 
 Infos = dict[int, dict[str, Any]]
 
 
-def build(factories: Sequence[EnvFactory], first: int) -> list[gymnasium.Env[Any, Any]]:
+def build(factories: Sequence[EnvFactory], first: int, note: Any = None) -> list[gymnasium.Env[Any, Any]]:
     """Make the environments of lanes `first`, `first + 1`, ...
 
     Raises:
         EnvironmentFailure: a factory raised, returned something else, or returned the same instance twice; those
             already made are closed.
     """
+    note = [first, CONSTRUCTING] if note is None else note
+    note[1] = CONSTRUCTING
     envs: list[gymnasium.Env[Any, Any]] = []
     for lane, factory in enumerate(factories, first):
+        note[0] = lane
         try:
             envs.append(_checked(factory(), envs))
-        except Exception as error:
+        except BaseException as error:
             for env in envs:
-                _quietly(env.close)
-            raise failure(lane, "construct", error) from error
+                quietly(env.close)
+            if isinstance(error, FAILURES):
+                raise failure(lane, "construct", error) from error
+            raise
     return envs
 
 
@@ -92,14 +100,14 @@ class EnvGroup:
         self._info_keys = info_keys
         space = envs[0].action_space
         self._action_space = space
-        self._write = observation_writer(store.space, store.obs)
+        self._write = observation_writer(envs[0].observation_space, store.obs)
         mine = slice(first, first + len(envs))
         self._actions = tree.map(lambda leaf: leaf[mine], store.action)
         # Indexing gives a Discrete action as a scalar, which is a copy already; all others are copied at each step.
         scalar = isinstance(space, gymnasium.spaces.Discrete)
         self._scalars: Reader | None = action_reader(space, self._actions) if scalar else None
         self._reset_arguments: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
-        self._note = [first, CONSTRUCT] if note is None else note
+        self._note = [first, CONSTRUCTING] if note is None else note
         self.closed = False
         self.infos: Infos = {}
         self.final_infos: Infos = {}
@@ -121,15 +129,15 @@ class EnvGroup:
                 note[0] = lane
                 ob, info = self._reset(lane)
                 self._write(ob, row)
-                if want:
+                if want and info:
                     self._keep(self.infos, lane, info, want)
-        except Exception as error:
+        except FAILURES as error:
             raise self._failure(error) from error
 
     def _reset(self, lane: int) -> tuple[Any, dict[str, Any]]:
         seed, options = self._reset_arguments.pop(lane, (None, None))
-        result = self.envs[lane - self.first].reset(seed=seed, options=options)
-        if not (isinstance(result, tuple) and len(result) == 2):
+        result: Any = self.envs[lane - self.first].reset(seed=seed, options=options)
+        if not isinstance(result, tuple) or len(result) != 2:
             raise SpecError(
                 explain(
                     expected="(observation, info)",
@@ -138,11 +146,10 @@ class EnvGroup:
                     fix="return both, as Gymnasium's API asks",
                 )
             )
-        return result
+        observation, info = result
+        return observation, info
 
-    def step(
-        self, lanes: Any, rows: Any, holds: Iterable[bool] = repeat(False), want: int = NO_INFOS
-    ) -> list[int]:
+    def step(self, lanes: Any, rows: Any, holds: Iterable[bool] = repeat(False), want: int = NO_INFOS) -> list[int]:
         """Step `lanes` with the actions in the mailbox; write observations to `rows`, the rest one step before them.
 
         A lane that ends is reset at once, its last observation going to its row in `store.final`, unless it is held.
@@ -159,12 +166,13 @@ class EnvGroup:
         Raises:
             EnvironmentFailure: an environment raised or returned what its space does not declare.
         """
-        envs, first, write, final = self.envs, self.first, self._write, self.store.final
+        envs, first, write, store = self.envs, self.first, self._write, self.store
         read = self._scalars or action_reader(self._action_space, tree.map(np.copy, self._actions))
+        at = store.before(rows)
+        store.terminated[at] = False
+        store.truncated[at] = False
         ended: list[int] = []
         rewards: list[float] = []
-        terminations: list[bool] = []
-        truncations: list[bool] = []
         note = self._note
         note[1] = STEPPING
         try:
@@ -172,29 +180,26 @@ class EnvGroup:
                 note[0] = lane
                 ob, reward, terminated, truncated, info = envs[lane - first].step(read(lane - first))
                 rewards.append(reward if type(reward) is float else _number(reward))
-                terminations.append(terminated)
-                truncations.append(truncated)
                 if terminated or truncated:
                     ended.append(lane)
-                    if want:
-                        self._keep(self.infos if hold else self.final_infos, lane, info, want)
+                    store.terminated[row - store.num_envs] = bool(terminated)
+                    store.truncated[row - store.num_envs] = bool(truncated)
                     if not hold:
-                        write(ob, final + lane)
+                        write(ob, store.final + lane)
+                        if want and info:
+                            self._keep(self.final_infos, lane, info, want)
                         note[1] = RESETTING
                         ob, info = self._reset(lane)
                         note[1] = STEPPING
-                if want:
-                    self._keep(self.infos, lane, info, want)
                 write(ob, row)
-        except Exception as error:
+                if want and info:
+                    self._keep(self.infos, lane, info, want)
+        except FAILURES as error:
             raise self._failure(error) from error
-        at = self.store.before(rows)
-        self.store.reward[at] = rewards
-        self.store.terminated[at] = terminations
-        self.store.truncated[at] = truncations
+        store.reward[at] = rewards
         return ended
 
-    def _failure(self, error: Exception) -> EnvironmentFailure:
+    def _failure(self, error: Exception | SystemExit) -> EnvironmentFailure:
         return failure(self._note[0], OPERATIONS[self._note[1]], error)
 
     def _keep(self, infos: Infos, lane: int, info: dict[str, Any], want: int) -> None:
@@ -219,7 +224,7 @@ class EnvGroup:
                 return env.render()
             found = env.get_wrapper_attr(name)
             return found(*arguments[0], **arguments[1]) if operation == "call" and callable(found) else found
-        except Exception as error:
+        except FAILURES as error:
             raise failure(lane, f"{operation} {name!r}", error) from error
 
     def close(self) -> list[EnvironmentFailure]:
@@ -230,13 +235,13 @@ class EnvGroup:
         self.closed = True
         for lane, env in enumerate(self.envs, self.first):
             self._note[0], self._note[1] = lane, CLOSING
-            error = _quietly(env.close)
+            error = quietly(env.close)
             if error is not None:
                 failures.append(failure(lane, "close", error))
         return failures
 
 
-def failure(lane: int, operation: str, error: Exception) -> EnvironmentFailure:
+def failure(lane: int, operation: str, error: Exception | SystemExit) -> EnvironmentFailure:
     """Name lane, operation and process in front of the original traceback."""
     if isinstance(error, EnvironmentFailure):
         return error
@@ -247,10 +252,11 @@ def failure(lane: int, operation: str, error: Exception) -> EnvironmentFailure:
     return result
 
 
-def _quietly(function: Callable[[], Any]) -> Exception | None:
+def quietly(function: Callable[[], Any]) -> Exception | SystemExit | None:
+    """Call a function, e.g. the `close` of one of several environments; return what it raised."""
     try:
         function()
-    except Exception as error:  # noqa: BLE001 - every environment gets its turn; the caller reports what is returned
+    except FAILURES as error:
         return error
     return None
 

@@ -12,7 +12,7 @@ import numpy as np
 from outrider.errors import EnvironmentFailure
 from outrider.memory.mapping import PrivateMapping
 from outrider.vector.driver import RESET, STEP_AND_HOLD, Driver, Returned, describe, one_description
-from outrider.vector.group import EnvGroup, build
+from outrider.vector.group import EnvGroup, build, quietly
 from outrider.vector.plan import Envs
 from outrider.vector.store import Frame, Store
 
@@ -36,7 +36,7 @@ class Inline:
             driver = InlineDriver(EnvGroup(envs, 0, store, plan.info_keys), store)
         except BaseException:
             for env in envs:
-                env.close()
+                quietly(env.close)
             raise
         driver.description = description
         return driver
@@ -61,9 +61,13 @@ class InlineDriver(Driver):
     def wait(self) -> Returned:
         """See `Driver.wait`."""
         posted, self._posted = self._posted, []
+        if not posted:
+            # The wait before this one was interrupted; how far the lanes came is not known.
+            return Returned(range(0), [])
         try:
             ended = [lane for request in posted for lane in run(self._group, *request)]
-        except EnvironmentFailure:
+        except BaseException:
+            # After an interrupt, too: some lanes have stepped, and nobody could say which.
             self.close()
             raise
         if any(want for *_, want in posted):
@@ -88,6 +92,11 @@ class InlineDriver(Driver):
         return self._group.close()
 
     @property
+    def lanes(self) -> range:
+        """See `Driver.lanes`."""
+        return range(self._group.first, self._group.first + self.num_envs)
+
+    @property
     def is_open(self) -> bool:
         """See `Driver.is_open`."""
         return not self._group.closed
@@ -109,5 +118,3 @@ def run(group: EnvGroup, lanes: Any, rows: Any, op: Any, want: int) -> list[int]
 
 def _plain(numbers: Any) -> Any:
     return numbers if type(numbers) is range else numbers.tolist()
-
-

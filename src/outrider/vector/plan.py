@@ -16,14 +16,14 @@ from outrider.errors import ConfigError, explain
 __all__ = ["EnvFactory", "EnvSource", "Envs", "as_plan"]
 
 EnvFactory: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
-EnvSource: TypeAlias = "str | EnvFactory | Sequence[EnvFactory]"
+EnvSource: TypeAlias = "str | EnvSpec | EnvFactory | Sequence[EnvFactory]"
 
 
 class Envs:
     """A plan for `num_envs` environments. Nothing is started: `make_vec` does that, here or in workers.
 
     Args:
-        env: a Gymnasium id, a factory (a callable without arguments that returns a new environment), or a list of
+        env: a Gymnasium id or spec, a factory (a callable without arguments that returns a new environment), or a list of
             factories, one for each lane.
         num_envs: how many; may be left out for a list.
         info_keys: keys of the info dicts that are wanted as columns of rollouts; all others cost nothing.

@@ -15,13 +15,14 @@ import numpy as np
 
 from outrider.errors import ClosedError, ConfigError, EnvironmentFailure, explain
 from outrider.memory.mapping import shared_mapping
-from outrider.vector.crew import Crew, share
-from outrider.vector.driver import Driver, Returned, one_description
+from outrider.vector.bells import Fence
+from outrider.vector.crew import FAILING_TIME, Crew, packed, share
+from outrider.vector.driver import Description, Driver, Returned, one_description
 from outrider.vector.plan import Envs, check_count
 from outrider.vector.store import HEADER_WORDS, MOST_WORKERS, Frame, Store, headers
-from outrider.vector.worker import ENDED, FINISHED, ISSUED, OP, ROW, TURNS, WANT
+from outrider.vector.worker import DOZES, ENDED, FINISHED, ISSUED, OP, PARENT_DOZES, ROW, TURNS, WANT
 
-__all__ = ["ProcessDriver", "Processes", "start_context"]
+__all__ = ["ProcessDriver", "Processes", "hire", "start_context"]
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,8 @@ class Processes:
 
     def start(self, plan: Envs) -> ProcessDriver:
         """Start the workers and let them build the environments of `plan`."""
-        workers = self.count(plan.num_envs)
-        crew = Crew(shared_mapping(), start_context(self.start_method))
-        try:
-            for lanes in share(plan.num_envs, workers):
-                factories = [plan.factories[lane] for lane in lanes]
-                crew.start(lanes, ("outrider.vector.worker", "run"), (factories, plan.info_keys, can_spin(workers)))
-            return ProcessDriver(crew, plan.num_envs)
-        except BaseException:
-            crew.close()
-            raise
+        spin = can_spin(self.count(plan.num_envs))
+        return ProcessDriver(*hire(plan, self, ("outrider.vector.worker", "run"), spin))
 
     def count(self, num_envs: int) -> int:
         """How many workers `num_envs` environments get."""
@@ -72,6 +65,31 @@ class Processes:
                 )
             )
         return self.workers
+
+
+def hire(plan: Envs, backend: Processes, run: tuple[str, str], rest: Any) -> tuple[Crew, Description, Store]:
+    """Start workers that build the environments of `plan` and then run a function; divide the memory they share.
+
+    Args:
+        plan: the environments.
+        backend: how many workers, and how they are started.
+        run: module and name of what a worker runs; see `outrider.vector.worker.host`.
+        rest: what it gets beside its environments.
+    """
+    packed((plan.factories, rest), range(plan.num_envs))  # refused before anything is started
+    crew = Crew(shared_mapping(), start_context(backend.start_method))
+    try:
+        for lanes in share(plan.num_envs, backend.count(plan.num_envs)):
+            crew.start(lanes, run, ([plan.factories[lane] for lane in lanes], plan.info_keys, rest))
+        described = one_description([(worker.lanes.start, worker.expect("description")) for worker in crew.members])
+        frame = Frame.divide(crew.mapping, plan.num_envs, described.space, described.action_space)
+        for worker in crew.members:
+            worker.send(frame)
+        crew.mapping.seal()
+        return crew, described, Store(crew.mapping, frame)
+    except BaseException:
+        crew.close(FAILING_TIME)
+        raise
 
 
 def start_context(method: str | None) -> Any:
@@ -99,87 +117,114 @@ def can_spin(workers: int) -> bool:
 class ProcessDriver(Driver):
     """Drives environments in the workers of a crew through a header for each worker and a mailbox for each lane."""
 
-    def __init__(self, crew: Crew, num_envs: int) -> None:
+    def __init__(self, crew: Crew, description: Description, store: Store) -> None:
         self._crew = crew
-        self.num_envs = num_envs
-        self.description = one_description([(w.lanes.start, w.expect("description")) for w in crew.members])
-        frame = Frame.divide(crew.mapping, num_envs, self.description.space, self.description.action_space)
-        for worker in crew.members:
-            worker.send(frame)
-        crew.mapping.seal()
-        self.store = Store(crew.mapping, frame)
+        self.num_envs = store.num_envs
+        self.description = description
+        self.store = store
         words = headers(crew.mapping)
         self._headers = [words[i * HEADER_WORDS : (i + 1) * HEADER_WORDS] for i in range(len(crew.members))]
         self._firsts = [worker.lanes.start for worker in crew.members]
         self._owner = np.repeat(np.arange(len(crew.members)), [len(worker.lanes) for worker in crew.members])
-        self._ops, self._rows = self.store.mailbox.arrays["op"], self.store.mailbox.arrays["row"]
+        self._mailbox = self.store.mailbox.arrays
         self._turns = TURNS if can_spin(len(crew.members)) else 0
+        self._fence = Fence()
         self._issued = [0] * len(crew.members)
-        self._busy: list[int] = []
+        self._ended = [0] * len(crew.members)
+        self._busy: set[int] = set()
         self._posted: list[Any] = []
         self._closer = util.Finalize(self, Crew.close, (crew,), exitpriority=10)
 
     def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:
-        """See `Driver.post`. A worker is given one request at a time."""
+        """See `Driver.post`. A worker may be given further lanes while it is busy with others."""
         self._check_open()
         self._posted.append(lanes)
         if type(lanes) is range and len(lanes) == self.num_envs and isinstance(op, int) and type(rows) is range:
-            for index, first in enumerate(self._firsts):
-                self._headers[index][ROW] = rows.start + first
-                self._issue(index, op, want)
+            for header, first in zip(self._headers, self._firsts, strict=True):
+                header[OP], header[WANT], header[ROW] = op, want, rows.start + first
+            self._issue(range(len(self._headers)))
             return
         lanes = np.asarray(lanes)
-        self._ops[lanes] = op
-        self._rows[lanes] = rows
-        for index in np.unique(self._owner[lanes]).tolist():
-            self._issue(index, 0, want)
+        owners = self._owner[lanes]
+        workers = np.unique(owners).tolist()
+        mailbox = self._mailbox
+        mailbox["op"][lanes], mailbox["row"][lanes], mailbox["want"][lanes] = op, rows, want
+        mailbox["request"][lanes] = np.array(self._issued)[owners] + 1
+        for index in workers:
+            self._headers[index][OP] = 0
+        self._issue(workers)
 
-    def _issue(self, index: int, op: int, want: int) -> None:
-        header = self._headers[index]
-        self._issued[index] += 1
-        header[OP] = op
-        header[WANT] = want
-        header[ISSUED] = self._issued[index]
-        self._crew.members[index].inbox.ring()
-        self._busy.append(index)
+    def _issue(self, workers: Sequence[int]) -> None:
+        """Publish the next request of these workers and wake those that doze."""
+        headers, issued = self._headers, self._issued
+        self._fence()
+        for index in workers:
+            issued[index] += 1
+            headers[index][ISSUED] = issued[index]
+        self._fence()
+        for index in workers:
+            if headers[index][DOZES]:
+                self._crew.members[index].inbox.ring()
+        self._busy.update(workers)
 
     def wait(self) -> Returned:
         """See `Driver.wait`."""
         self._check_open()
         try:
             self._wait_for_workers()
-        except EnvironmentFailure:
-            self.close()
+        except BaseException:
+            # After an interrupt, too: nobody could say any more which answer belongs to which request.
+            self._fail()
             raise
         posted, self._posted = self._posted, []
-        ended: list[int] = []
-        for index in sorted(self._busy):
-            count = self._headers[index][ENDED]
-            if count:
-                first = self._firsts[index]
-                ended += self.store.mailbox.arrays["ended"][first : first + count].tolist()
-        self._busy.clear()
         lanes = posted[0] if len(posted) == 1 else np.concatenate([np.asarray(one) for one in posted])
         infos: tuple[dict[int, dict[str, Any]], dict[int, dict[str, Any]]] = ({}, {})
         for some, final in self._crew.take("infos"):
             infos[0].update(some)
             infos[1].update(final)
-        return Returned(lanes, ended, *infos)
+        return Returned(lanes, self._take_ended(), *infos)
 
     def _wait_for_workers(self) -> None:
         """Return when every busy worker has finished; look a few times before blocking."""
+        busy = self._busy
         for _ in range(self._turns):
             if self._all_finished():
                 break
             os.sched_yield()
+        else:
+            self._doze()
+        self._fence()
+        for index in busy:
+            self._crew.members[index].catch_up()
+
+    def _doze(self) -> None:
+        for header in self._headers:
+            header[PARENT_DOZES] = 1
+        self._fence()
         while not self._all_finished():
             self._crew.listen()
-        for index in self._busy:
-            self._crew.members[index].catch_up()
+        if self._turns:
+            # Where stores may be seen out of order the workers always ring: they cannot know whether this is current.
+            for header in self._headers:
+                header[PARENT_DOZES] = 0
 
     def _all_finished(self) -> bool:
         headers, issued = self._headers, self._issued
         return all(headers[index][FINISHED] == issued[index] for index in self._busy)
+
+    def _take_ended(self) -> list[int]:
+        """The lanes that ended since the last time, in order."""
+        found: list[int] = []
+        for index in sorted(self._busy):
+            count = self._headers[index][ENDED]
+            if count != self._ended[index]:
+                self._ended[index] = count
+                lanes = self._crew.members[index].lanes
+                flags = self._mailbox["ended"][lanes.start : lanes.stop]
+                found += (np.flatnonzero(flags) + lanes.start).tolist()
+                flags[:] = False
+        self._busy.clear()
+        return found
 
     def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
         """See `Driver.arrange_resets`."""
@@ -195,24 +240,33 @@ class ProcessDriver(Driver):
         requests: dict[int, list[Any]] = {}
         for lane, given in zip(lanes, arguments, strict=True):
             requests.setdefault(int(self._owner[lane]), []).append((lane, operation, name, given))
-        for index, some in requests.items():
-            self._crew.members[index].send(("call", some))
+        try:
+            answers = self._ask(requests)
+        except BaseException:
+            self._fail()
+            raise
         found: dict[int, Any] = {}
-        refused: list[EnvironmentFailure] = []
-        for index, some in requests.items():
-            kind, content = self._crew.members[index].expect_any("results", "refused")
+        for index, (kind, content) in answers.items():
             if kind == "refused":
-                refused.append(content)
-            else:
-                found.update(zip([lane for lane, *_ in some], content, strict=True))
-        if refused:
-            raise refused[0]
+                raise content
+            found.update(zip([lane for lane, *_ in requests[index]], content, strict=True))
         return [found[lane] for lane in lanes]
+
+    def _ask(self, requests: dict[int, list[Any]]) -> dict[int, tuple[str, Any]]:
+        members = self._crew.members
+        for index, some in requests.items():
+            members[index].send(("call", some))
+        return {index: members[index].expect_any("results", "refused") for index in requests}
 
     def close(self) -> list[EnvironmentFailure]:
         """See `Driver.close`."""
+        failures = self._crew.close()
         self._closer.cancel()
-        return self._crew.close()
+        return failures
+
+    def _fail(self) -> None:
+        self._crew.close(FAILING_TIME)
+        self._closer.cancel()
 
     @property
     def is_open(self) -> bool:

@@ -1,19 +1,22 @@
-"""The memory of one vector environment: rows that environments write, a mailbox per lane, room for a collector's columns."""
+"""The memory of one vector environment: rows that environments write, a mailbox per lane, a collector's columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import Space
 
+from outrider import tree
+from outrider.memory.mapping import Mapping
 from outrider.memory.pool import RowPool
 from outrider.memory.rows import Layout, Rows
-from outrider.memory.mapping import Mapping
 from outrider.spaces import leaf_specs
 from outrider.spec import LeafSpec, row_nbytes
 from outrider.tree import Tree
+
+if TYPE_CHECKING:
+    from gymnasium import Space
 
 __all__ = ["HEADER_WORDS", "MOST_WORKERS", "Frame", "Store", "headers", "indexer"]
 
@@ -52,7 +55,7 @@ class Frame:
     def divide(cls, mapping: Mapping, num_envs: int, space: Space[Any], action_space: Space[Any]) -> Frame:
         """Give the mailbox what it needs and the environments' rows the rest of the first half of the mapping."""
         observation, action = leaf_specs(space, "observation space"), leaf_specs(action_space, "action space")
-        mail = {"action": action, "row": COUNTER, "op": SMALL, "ended": COUNTER}
+        mail = {"action": action, "row": COUNTER, "request": COUNTER, "op": SMALL, "want": SMALL, "ended": FLAG}
         mailbox = Layout.fit(mail, HEADERS_NBYTES, mapping.nbytes // 2, most=num_envs)
         end = mailbox.end
         specs = {"obs": observation, "reward": REWARD, "terminated": FLAG, "truncated": FLAG}
@@ -94,6 +97,19 @@ class Store:
             return slice(rows.start - self.num_envs, rows.stop - self.num_envs)
         earlier: np.ndarray = rows - self.num_envs
         return earlier
+
+    def after(self, rows: Any) -> slice | np.ndarray:
+        """Index of the rows one step later than `rows`, a range or an int64 array, in the same lanes."""
+        if type(rows) is range:
+            return slice(rows.start + self.num_envs, rows.stop + self.num_envs)
+        later: np.ndarray = rows + self.num_envs
+        return later
+
+    def step_at(self, rows: range) -> Tree:
+        """Views of `rows` of the observations, and of reward and flags of the steps that led there."""
+        steps, here = self.before(rows), slice(rows.start, rows.stop)
+        flags = {key: self.rows.arrays[key][steps] for key in ("reward", "terminated", "truncated")}
+        return {"obs": tree.take(self.obs, here), **flags}
 
     def columns(self, specs: Tree) -> Rows:
         """Make further columns with the same row numbers, in the second half of the mapping."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
 import random
-import signal
 import threading
 from collections.abc import Callable
 from multiprocessing import connection
@@ -16,73 +16,76 @@ import cloudpickle
 import numpy as np
 
 from outrider.errors import EnvironmentFailure
-from outrider.vector.bells import Waiter
+from outrider.vector.bells import Fence, Waiter
 from outrider.vector.bootstrap import WorkerStart
 from outrider.vector.driver import describe
-from outrider.vector.group import CONSTRUCT, IDLE, EnvGroup, build
+from outrider.vector.group import IDLE, EnvGroup, build, quietly
 from outrider.vector.inline import run as run_group
 from outrider.vector.store import HEADER_WORDS, Frame, Store, headers
 
-__all__ = ["ASKED", "ENDED", "FINISHED", "ISSUED", "LANE", "MAIL", "OP", "ROW", "WANT", "Channel", "run"]
+__all__ = ["Channel", "host", "pack", "run", "unpack"]
 
-ISSUED, ASKED, OP, ROW, WANT = range(5)
-"""Words of a header that the parent writes: numbers of requests and messages so far, and the request itself."""
+ISSUED, ASKED, OP, ROW, WANT, PARENT_DOZES = range(6)
+"""Words of a header that the parent writes: numbers of requests and messages so far, the request itself (OP is 0 where
+each lane has its own in the mailbox), and whether it has to be woken."""
 
-FINISHED, MAIL, ENDED, LANE, OPERATION = range(8, 13)
-"""Words that the worker writes, in a cache line of their own: requests and messages so far, lanes that ended, and what
-it is doing, for the case that it dies."""
+FINISHED, MAIL, ENDED, DOZES, LANE, OPERATION = range(8, 14)
+"""Words that the worker writes, in a cache line of their own: requests, messages and ended lanes so far, whether it has
+to be woken, and what it is doing, for the case that it dies."""
 
 TURNS = 30
 """How often to offer the processor to others before blocking; longer loses on a busy machine."""
 
 GRACE = 5.0
-"""Seconds that environments have to close after the parent has gone."""
+"""Seconds that environments have to finish their step and close after the parent has gone."""
 
 
 def run(start: WorkerStart) -> None:
     """Build the environments, describe them, and serve requests until told to close."""
+    host(start, lambda channel, group, spin: _Server(channel, group, spin=spin).serve())
+
+
+def host(start: WorkerStart, serve: Callable[[Channel, EnvGroup, Any], None]) -> None:
+    """Build the environments, describe them, call `serve`, and close them whatever happens.
+
+    The payload is (factories, info keys, what `serve` gets as its last argument).
+    """
     header = headers(start.mapping)[start.index * HEADER_WORDS : (start.index + 1) * HEADER_WORDS]
+    note = header[LANE : OPERATION + 1]
     channel = Channel(start, header)
-    factories, info_keys, spin = cloudpickle.loads(start.payload)
-    header[LANE], header[OPERATION] = start.first, CONSTRUCT
+    factories, info_keys, rest = cloudpickle.loads(start.payload)
     try:
-        envs = build(factories, start.first)
+        envs = build(factories, start.first, note)
     except EnvironmentFailure as error:
         channel.send("failure", error)
         return
     try:
-        try:
-            description = describe(envs, start.first)
-        except Exception as error:  # noqa: BLE001 - whatever a space's comparison raises belongs to the parent
-            channel.send("failure", error)
-            return
+        description = describe(envs, start.first)
         channel.send("description", description)
         frame: Frame | None = channel.receive()
-        if frame is None:
-            return
-        group = EnvGroup(envs, start.first, Store(start.mapping, frame), info_keys, header[LANE : LANE + 2])
-        _Server(channel, group, spin=spin).serve()
-    finally:
+        group = None if frame is None else EnvGroup(envs, start.first, Store(start.mapping, frame), info_keys, note)
+    except Exception as error:  # noqa: BLE001 - whatever a space's comparison raises belongs to the parent
+        channel.send("failure", error)
+        group = None
+    if group is None:
         for env in envs:
-            _close(env)
-
-
-def _close(env: Any) -> None:
-    """Close an environment that the group has not closed; what it raises has nobody left to hear it."""
+            quietly(env.close)
+        channel.over.set()
+        return
     try:
-        env.close()
-    except Exception:  # noqa: BLE001, S110 - the process ends here
-        pass
+        serve(channel, group, rest)
+    finally:
+        group.close()
+        channel.over.set()
 
 
 class Channel:
     """A worker's end of the conversation with its parent. It outlives the parent by `GRACE` seconds at most."""
 
     def __init__(self, start: WorkerStart, header: memoryview) -> None:
-        # A handler and not SIG_IGN, which children of environments would inherit. The parent decides about Ctrl-C.
-        signal.signal(signal.SIGINT, lambda *_: None)
         self.header = header
         self.first = start.first
+        self.fence = Fence()
         self._connection = start.connection
         self._inbox, self._outbox = start.inbox, start.outbox
         self._waiter = Waiter([start.inbox])
@@ -92,9 +95,12 @@ class Channel:
         threading.Thread(target=self._watch_parent, name="outrider-parent-watch", daemon=True).start()
 
     def _watch_parent(self) -> None:
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        connection.wait([parent.sentinel])
+        parent: Any = multiprocessing.parent_process()
+        # Siblings that were forked later hold the other end of the sentinel: a pidfd does not wait for them.
+        signs = [parent.sentinel]
+        with contextlib.suppress(AttributeError, OSError):
+            signs.append(os.pidfd_open(parent.pid))
+        connection.wait(signs)
         self.orphaned = True
         self._inbox.ring()
         self.over.wait(GRACE)
@@ -102,7 +108,7 @@ class Channel:
 
     def send(self, kind: str, content: Any) -> None:
         """Send a message and let the parent know."""
-        self._connection.send_bytes(dumps((kind, content)))
+        self._connection.send_bytes(pack(kind, content))
         self.header[MAIL] += 1
         self._outbox.ring()
 
@@ -133,10 +139,14 @@ class Channel:
         self._inbox.silence()
 
     def finish(self, number: int, ended: int) -> None:
-        """Say that request `number` is done."""
-        self.header[ENDED] = ended
-        self.header[FINISHED] = number
-        self._outbox.ring()
+        """Say that request `number` is done, and that `ended` more lanes have ended."""
+        header = self.header
+        header[ENDED] += ended
+        self.fence()
+        header[FINISHED] = number
+        self.fence()
+        if header[PARENT_DOZES]:
+            self._outbox.ring()
 
 
 class _Server:
@@ -146,39 +156,47 @@ class _Server:
         self._channel = channel
         self._group = group
         self._turns = TURNS if spin else 0
+        self._served = 0
         store = group.store
         mine = slice(group.first, group.first + len(group.envs))
         self._lanes = range(mine.start, mine.stop)
-        self._ops, self._rows = store.mailbox.arrays["op"][mine], store.mailbox.arrays["row"][mine]
-        self._ended = store.mailbox.arrays["ended"][mine]
+        mailbox = store.mailbox.arrays
+        self._requests, self._rows = mailbox["request"][mine], mailbox["row"][mine]
+        self._ops, self._wants, self._ended = mailbox["op"][mine], mailbox["want"][mine], mailbox["ended"][mine]
         self._handlers: dict[str, Callable[..., None]] = {"resets": self._arrange, "call": self._call}
 
     def serve(self) -> None:
         """Answer until told to close or orphaned."""
-        channel, header, served = self._channel, self._channel.header, 0
+        channel, header = self._channel, self._channel.header
         while not channel.orphaned:
+            issued = header[ISSUED]
+            # Read after ISSUED: what was written before a request is handled before it.
             if channel.has_message():
                 kind, *content = channel.read() or ("close",)
                 if kind == "close":
                     channel.send("closed", self._group.close())
-                    break
+                    return
                 self._handlers[kind](*content)
-            elif header[ISSUED] != served:
-                served = header[ISSUED]
-                self._work(served)
+            elif issued != self._served:
+                channel.fence()
+                self._work(issued)
             else:
-                self._pause(served)
-        self._group.close()
-        channel.over.set()
+                self._pause()
 
-    def _pause(self, served: int) -> None:
-        header = self._channel.header
+    def _pause(self) -> None:
+        """Wait until there may be something to do."""
+        channel, header, served = self._channel, self._channel.header, self._served
         header[OPERATION] = IDLE
         for _ in range(self._turns):
             os.sched_yield()
             if header[ISSUED] != served:
                 return
-        self._channel.block()
+        header[DOZES] = 1
+        channel.fence()
+        if header[ISSUED] == served and not channel.has_message():
+            channel.block()
+        # Where stores may be seen out of order the parent always rings: it cannot know whether this word is current.
+        header[DOZES] = 0 if self._turns else 1
 
     def _work(self, number: int) -> None:
         header, group = self._channel.header, self._group
@@ -187,13 +205,17 @@ class _Server:
             if op:
                 ended = run_group(group, self._lanes, range(header[ROW], header[ROW] + len(self._lanes)), op, want)
             else:
-                chosen = np.flatnonzero(self._ops)
+                due = (self._requests > self._served) & (self._requests <= number)
+                chosen = np.flatnonzero(due)
+                want = int(self._wants[chosen].max(initial=0))
                 ended = run_group(group, chosen + group.first, self._rows[chosen], self._ops[chosen], want)
-                self._ops[:] = 0
         except EnvironmentFailure as error:
+            self._served = number
             self._channel.send("failure", error)
             return
-        self._ended[: len(ended)] = ended
+        self._served = number
+        for lane in ended:
+            self._ended[lane - group.first] = True
         if want:
             infos, final_infos = group.take_infos()
             if infos or final_infos:
@@ -217,26 +239,35 @@ class _Server:
             self._channel.send("results", results)
 
 
-def dumps(message: Any) -> bytes:
+def pack(kind: str, content: Any) -> bytes:
     """Pickle a message; of an error or an info that cannot be pickled, what can be said of it."""
     try:
-        return cloudpickle.dumps(message)
+        data = cloudpickle.dumps(content)
     except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
-        kind, content = message
-        return cloudpickle.dumps((kind, _readable(content)))
+        data = cloudpickle.dumps(_readable(content))
+    return pickle.dumps((kind, data))
+
+
+def unpack(message: bytes) -> tuple[str, Any, Exception | None]:
+    """Return kind and content of a packed message, or None and the error if the content cannot be unpickled here."""
+    kind, data = pickle.loads(message)  # noqa: S301 - it comes from a worker of our own
+    try:
+        return kind, cloudpickle.loads(data), None
+    except Exception as error:  # noqa: BLE001 - a user's class may raise anything
+        return kind, None, error
 
 
 def _readable(content: Any) -> Any:
+    """A copy in which everything that cannot be pickled is replaced by the name of its type."""
     if isinstance(content, EnvironmentFailure):
-        copy = EnvironmentFailure(str(content), lane=content.lane, operation=content.operation, pid=content.pid)
-        copy.__cause__ = None
-        return copy
-    if isinstance(content, dict):
-        return {key: _readable(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return type(content)(_readable(value) for value in content)
+        return EnvironmentFailure(str(content), lane=content.lane, operation=content.operation, pid=content.pid)
     try:
         pickle.dumps(content)
-    except Exception:  # noqa: BLE001 - see above
-        return repr(content)
+    except Exception:  # noqa: BLE001 - see `pack`
+        if isinstance(content, dict):
+            return {_readable(key): _readable(value) for key, value in content.items()}
+        if isinstance(content, (list, tuple)):
+            parts = [_readable(value) for value in content]
+            return parts if isinstance(content, list) else tuple(parts)
+        return f"<{type(content).__name__}, which cannot be pickled>"
     return content

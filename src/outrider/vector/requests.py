@@ -1,0 +1,136 @@
+"""Checks of what users ask of vector environments, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Sized
+from typing import Any
+
+import numpy as np
+
+from outrider import tree
+from outrider.errors import ConfigError, SpecError, explain
+from outrider.tree import Tree
+from outrider.vector.store import indexer
+
+__all__ = ["check_lanes", "check_mask", "lane_values", "reset_arguments", "write_actions"]
+
+
+def check_lanes(env_ids: Any, num_envs: int, busy: Sequence[Any]) -> np.ndarray:
+    """Return lane numbers as a sorted int64 array.
+
+    Args:
+        env_ids: what the user passed.
+        num_envs: how many lanes there are.
+        busy: ranges or arrays of lanes that are under way.
+
+    Raises:
+        ConfigError: a lane is named twice, does not exist, or is under way.
+    """
+    lanes = np.asarray(env_ids)
+    good = lanes.ndim == 1 and lanes.size and lanes.dtype.kind in "iu" and np.unique(lanes).size == lanes.size
+    if not good or lanes.min() < 0 or lanes.max() >= num_envs:
+        raise ConfigError(
+            explain(
+                expected=f"distinct lane numbers from 0 to {num_envs - 1}",
+                found=repr(env_ids),
+                where="env_ids",
+                fix="name each lane once",
+            )
+        )
+    taken = sorted({int(lane) for some in busy for lane in some} & set(lanes.tolist()))
+    if taken:
+        raise ConfigError(
+            explain(
+                expected="lanes that wait for an action",
+                found=f"lanes {taken} under way",
+                where="env_ids",
+                fix="call recv() before sending to them again",
+            )
+        )
+    return np.sort(lanes.astype(np.int64))
+
+
+def write_actions(target: Tree, actions: Tree, lanes: Any) -> None:
+    """Check a batch of actions and copy it to where the environments take it from.
+
+    Args:
+        target: tree of arrays [num_envs, ...].
+        actions: tree of arrays [k, ...], in the order in which the user named the lanes.
+        lanes: range or int64 array [k].
+
+    Raises:
+        SpecError: structure, shape or dtype do not fit.
+    """
+    at = indexer(lanes)
+
+    def write(leaf: np.ndarray, given: Any) -> None:
+        array = np.asarray(given)
+        expected = (len(lanes), *leaf.shape[1:])
+        if array.shape != expected or not (
+            array.dtype == leaf.dtype or np.can_cast(array.dtype, leaf.dtype, "same_kind")
+        ):
+            raise SpecError(
+                explain(
+                    expected=f"shape {expected}, dtype {leaf.dtype}",
+                    found=f"shape {array.shape}, dtype {array.dtype}",
+                    where="actions",
+                    fix="pass a batch with one action for each lane",
+                )
+            )
+        leaf[at] = array
+
+    tree.map(write, target, actions)
+
+
+def check_mask(mask: Any, num_envs: int) -> np.ndarray:
+    """Return the lanes that a reset mask marks.
+
+    Raises:
+        ConfigError: it is not a bool array [num_envs] with at least one True.
+    """
+    if not isinstance(mask, np.ndarray) or mask.shape != (num_envs,) or mask.dtype != np.bool_ or not mask.any():
+        raise ConfigError(
+            explain(
+                expected=f"a bool array [{num_envs}] with at least one True",
+                found=repr(mask),
+                where="options['reset_mask']",
+                fix="mark the lanes to reset",
+            )
+        )
+    return np.flatnonzero(mask)
+
+
+def lane_values(values: Sized, count: int, where: str) -> None:
+    """Refuse what is not one value for each of `count` lanes.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if len(values) != count:
+        raise ConfigError(
+            explain(
+                expected=f"{count} values, one for each lane",
+                found=len(values),
+                where=where,
+                fix="pass a list, with None where there is nothing to say",
+            )
+        )
+
+
+def reset_arguments(
+    lanes: Iterable[int],
+    seeds: Sequence[int | None] | None,
+    options: Sequence[dict[str, Any] | None] | None,
+) -> dict[int, tuple[int | None, dict[str, Any] | None]]:
+    """Return (seed, options) of each of `lanes`.
+
+    Raises:
+        ConfigError: not one for each lane.
+    """
+    numbers = [int(lane) for lane in lanes]
+    for name, given in (("seeds", seeds), ("options", options)):
+        if given is not None:
+            lane_values(given, len(numbers), name)
+    plain = [None] * len(numbers) if seeds is None else [None if seed is None else int(seed) for seed in seeds]
+    given_options = [None] * len(numbers) if options is None else options
+    return dict(zip(numbers, zip(plain, given_options, strict=True), strict=True))
