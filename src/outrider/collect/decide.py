@@ -146,11 +146,6 @@ class Decider:
         """Copies of the observations and the states in these rows, leaf by leaf, as the side table takes them."""
         return [leaf[observations] for leaf in self._obs] + [column[states] for column in self._states]
 
-    def mark_cut(self, row: int) -> None:
-        """Mark the step in `row` as the last before a cut."""
-        assert self.columns is not None, "there is a row only after a decision"
-        self.columns.arrays["cut"][row] = True
-
     def clear_cuts(self, base: int, rows: int, lanes: range) -> None:
         """Mark no step of a block of `rows` rows as cut, in the columns of `lanes`."""
         assert self.columns is not None, "a block is filled only after a decision"

@@ -46,9 +46,10 @@ class Ledger:
         if len(lane):
             self.recorder.add_episodes(lane - self._lanes.start, total, length, cut)
 
-    def cut(self, index: int) -> None:
-        """Stop counting the running episode of a lane: what comes next belongs to another one."""
-        self._ordinal[index] += 1
-        self.step[index] = 0
-        self._returns[index] = 0.0
-        self.recorder.cuts += 1
+    def cut_running(self) -> None:
+        """Stop counting the running episodes: what comes next in their lanes belongs to others."""
+        running = self.step > 0
+        self._ordinal[running] += 1
+        self.step[running] = 0
+        self._returns[running] = 0.0
+        self.recorder.cuts += int(running.sum())

@@ -18,6 +18,7 @@ from outrider.collect.ledger import Ledger
 from outrider.collect.shares import Shares
 from outrider.collect.tape import Tape
 from outrider.policies.base import Policy
+from outrider.records.step_spec import StepSpec
 from outrider.vector.arrival import Arrival
 from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD
 from outrider.vector.env import VecEnv
@@ -135,6 +136,12 @@ class Loop:
             self.decider.move(front, self._parking, decided=self._decided)
 
     def run_episodes(self, shares: Shares) -> None:
+        """Run the episodes of `shares`; what ran before was cut."""
+        with self.calls():
+            self.recover()
+            self._run_episodes(shares)
+
+    def _run_episodes(self, shares: Shares) -> None:
         """Step whoever has an episode to run until every one that was begun is over; the other lanes idle."""
         stepping, resetting = shares.first(), NO_LANES
         before, stride = self.tape.count, self._store.num_envs
@@ -199,6 +206,13 @@ class Loop:
         if self.decider.columns is None:
             self._decide_ahead(self._lanes, self._parking)
 
+    def spec(self) -> StepSpec:
+        """What rows look like; the first decision, where it has not been made."""
+        if self.decider.columns is None:
+            with self.calls():
+                self.ready()
+        return self.decider.spec(self._envs)
+
     def _decide_ahead(self, lanes: Any, rows: Any) -> None:
         """Decide in the parking rows, to learn what columns there are; the decision is kept for the next turn."""
         self.decider.decide(lanes, rows, self.ledger.recorder)
@@ -231,15 +245,9 @@ class Loop:
             self._interrupted = False
 
     def cut_running(self) -> None:
-        """Cut the running episodes. Where the last row was not handed out it is marked and keeps its true next."""
-        for index in np.flatnonzero(self.ledger.step).tolist():
-            lane = self._lanes.start + index
-            row = self.tape.last_row(lane)
-            if row is not None:
-                self.decider.mark_cut(row)
-                at = np.array([lane + self._store.parking])
-                self.tape.side.add([row], self.decider.last_leaves(at, at))
-            self.ledger.cut(index)
+        """Cut the running episodes, and say so in their last rows as far as they were not handed out."""
+        self.tape.cut_open()
+        self.ledger.cut_running()
         self._decided = False
 
     # -- rows --------------------------------------------------------------------------------------------------------

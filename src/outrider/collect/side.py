@@ -64,6 +64,11 @@ class SideTable:
         slots = order[at]
         return np.where(known[slots] == rows, slots, -1)
 
+    def take_all(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Remove everything: rows, int64 [e], and the leaves as `add` takes them."""
+        count, self._count = self._count, 0
+        return self.rows[:count].copy(), [leaf[:count].copy() for leaf in self._leaves]
+
     def take(self, slots: np.ndarray) -> tuple[Tree, Tree]:
         """Remove entries and return copies of their observations and states, [e, ...] in the order of `slots`."""
         taken = tree.take(self._data, slots)

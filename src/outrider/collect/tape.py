@@ -90,11 +90,20 @@ class Tape:
             return 0
         return int(np.bincount(self.rows() % self.store.num_envs, minlength=self.store.num_envs).min())
 
-    def last_row(self, lane: int) -> int | None:
-        """The newest row of a lane, if it was not handed out."""
-        mine = self.rows()
-        mine = mine[mine % self.store.num_envs == lane]
-        return int(mine[-1]) if len(mine) else None
+    def cut_open(self) -> None:
+        """Cut episodes that run on behind the last row of a lane: mark that row, and keep its true next observation."""
+        rows = self.rows()
+        if not len(rows):
+            return
+        lanes = self.store.num_envs
+        newest = np.full(lanes, -1, np.int64)
+        newest[rows % lanes] = rows
+        last = newest[newest >= 0]
+        columns = self._made_columns().arrays
+        open_ = last[~(self.store.terminated[last] | self.store.truncated[last] | columns["cut"][last])]
+        columns["cut"][open_] = True
+        behind = tree.take((self.store.obs, columns["state"]), open_ + lanes)
+        self.side.add(open_, tree.leaves(behind))
 
     # -- handing out -------------------------------------------------------------------------------------------------
 

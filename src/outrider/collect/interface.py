@@ -1,0 +1,169 @@
+"""What every collector offers, wherever it runs its loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from itertools import count as counting
+from typing import Any, Self
+
+import numpy as np
+
+from outrider.collect.requests import check_open, check_quota, check_request
+from outrider.collect.stats import CollectStats, Recorder
+from outrider.collect.tape import Tape
+from outrider.records.episodes import Episodes
+from outrider.records.rollout import Rollout
+from outrider.records.step_spec import StepSpec
+from outrider.records.steps import Steps
+from outrider.seeding import lane_seeds, resolve_seed
+from outrider.tree import Tree
+
+__all__ = ["BaseCollector"]
+
+
+class BaseCollector(ABC):
+    """Hands out exactly what it is asked for, by letting the lanes take steps and taking rows from a tape.
+
+    Calls may be mixed as you like: running episodes go on from one call to the next, and a row that was collected and
+    not asked for is handed out by the next call. Steps taken = rows handed out + `stats.carried`, always.
+
+    Attributes:
+        seed: the run seed.
+        num_envs: number of lanes.
+    """
+
+    seed: int
+    num_envs: int
+    _tape: Tape
+    _recorder: Recorder
+    _closed = False
+
+    def rollout(self, length: int) -> Rollout:
+        """Return exactly `length` steps of every lane, [length, num_envs].
+
+        Raises:
+            ConfigError: `length` is not a positive integer; nothing is stepped then.
+            EnvironmentFailure, PolicyError: the environments or the policy failed.
+        """
+        check_request(length, "rollout(length)", 1)
+        self._check_open()
+        self._advance(max(0, length - self._tape.fewest()))
+        return self._tape.take_rollout(length)
+
+    def rollouts(self, length: int, count: int | None = None) -> Iterator[Rollout]:
+        """Yield `count` rollouts of `length` steps, or rollouts for ever; each is collected when it is asked for."""
+        check_request(length, "rollouts(length, ...)", 1)
+        if count is not None:
+            check_request(count, "rollouts(..., count)", 0)
+        return (self.rollout(length) for _ in (counting() if count is None else range(count)))
+
+    def steps(self, count: int) -> Steps:
+        """Return exactly `count` transitions in the order of collection, each lane's in order of time.
+
+        Raises:
+            ConfigError: `count` is not a positive integer; nothing is stepped then.
+            EnvironmentFailure, PolicyError: the environments or the policy failed.
+        """
+        check_request(count, "steps(count)", 1)
+        self._check_open()
+        self._advance(-(-max(0, count - self._tape.count) // self.num_envs))
+        return self._tape.take_steps(count)
+
+    def episodes(self, count: int, *, quota: str | None = None) -> Episodes:
+        """Start exactly `count` episodes and return them all, whole: no length is favoured.
+
+        Running episodes are cut first; rows of theirs that were not handed out stay for the other calls.
+
+        Args:
+            count: how many, at least 1.
+            quota: "per_env" gives each lane an equal share (the first lanes one more where it does not divide), so
+                that the result is the same for any timing; None lets whichever lane has finished begin the next.
+
+        Raises:
+            ConfigError: a bad count or quota; nothing is stepped then.
+            EnvironmentFailure, PolicyError: the environments or the policy failed.
+        """
+        check_request(count, "episodes(count)", 1)
+        check_quota(quota)
+        self._check_open()
+        return self._episodes(count, per_lane=quota == "per_env")
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | Sequence[dict[str, Any] | None] | None = None
+    ) -> None:
+        """Reset every lane. Running episodes are cut: neither terminated nor truncated, and nothing joins them.
+
+        Args:
+            seed: new run seed for the environments; None lets their generators go on.
+            options: passed to the resets, one dict for all lanes or a sequence with one for each.
+
+        Raises:
+            ConfigError: a bad seed, or not one dict for each lane.
+        """
+        self._check_open()
+        seeds = None if seed is None else lane_seeds(resolve_seed(seed), np.arange(self.num_envs))
+        self._reset(seeds, [options] * self.num_envs if isinstance(options, dict) else options)
+
+    @property
+    def spec(self) -> StepSpec:
+        """Shapes and dtypes of the rows, spaces and number of lanes.
+
+        Reading it for the first time makes the first reset and the first decision; both are kept for the first step.
+        """
+        self._check_open()
+        return self._spec()
+
+    @property
+    def stats(self) -> CollectStats:
+        """A snapshot of counts, returns, lengths, speed and where the time went."""
+        return self._recorder.snapshot(self._tape.count)
+
+    def publish(self, weights: Tree) -> int:
+        """Give the policy new weights; return the version that rows decided from now on will have.
+
+        Raises:
+            PolicyError: the policy takes none, or not these.
+        """
+        self._check_open()
+        return self._load(weights)
+
+    def close(self) -> None:
+        """Discard what was not handed out (see `stats.discarded`) and end what was started. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._recorder.discarded += self._tape.discard()
+            self._end()
+
+    def _check_open(self) -> None:
+        check_open(closed=self._closed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def _advance(self, turns: int) -> None:
+        """Let every lane take `turns` steps, and put the rows on the tape."""
+
+    @abstractmethod
+    def _episodes(self, count: int, *, per_lane: bool) -> Episodes:
+        """Cut what runs, then run `count` episodes."""
+
+    @abstractmethod
+    def _reset(self, seeds: list[int] | None, options: Sequence[dict[str, Any] | None] | None) -> None:
+        """Cut what runs, then reset every lane."""
+
+    @abstractmethod
+    def _spec(self) -> StepSpec:
+        """Find out what rows look like."""
+
+    @abstractmethod
+    def _load(self, weights: Tree) -> int:
+        """Let the policy take weights; return their version."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End what the collector itself has started."""
