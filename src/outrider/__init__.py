@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outrider.collect.collector import Collector as Collector
+    from outrider.collect.evaluate import Evaluation as Evaluation
+    from outrider.collect.evaluate import evaluate as evaluate
+    from outrider.collect.parallel import ParallelCollector as ParallelCollector
     from outrider.collect.stats import CollectStats as CollectStats
     from outrider.dataset import Dataset as Dataset
     from outrider.policies.base import Context as Context
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "CollectStats": "outrider.collect.stats",
     "Collector": "outrider.collect.collector",
+    "Evaluation": "outrider.collect.evaluate",
+    "ParallelCollector": "outrider.collect.parallel",
+    "evaluate": "outrider.collect.evaluate",
     "Context": "outrider.policies.base",
     "Dataset": "outrider.dataset",
     "Episode": "outrider.records",

@@ -41,9 +41,10 @@ def check_action_map(name: Any) -> ActionMapName:
 class ActionMap:
     """Writes a batch of actions where the environments take theirs from.
 
-    Boxes with finite bounds are clipped ("auto", "clip"), rescaled from [-1, 1] ("rescale", and "auto" for a policy
-    whose convention is "unit") or passed on as they are (None); other bounds are left alone. Discrete, MultiDiscrete
-    and MultiBinary actions must be members already; with the convention "index" the `start` of a Discrete is added.
+    Boxes are clipped to their finite bounds ("auto", "clip"), rescaled from [-1, 1] where both bounds are finite
+    ("rescale", and "auto" for a policy whose convention is "unit") or passed on as they are (None). Infinite bounds
+    change nothing. Discrete, MultiDiscrete and MultiBinary actions must be members already; with the convention "index"
+    the `start` of the space is added. NaN is refused everywhere.
 
     What is stored is the policy's own action. A policy whose convention is "env", such as `RandomPolicy`, gives actions
     of the environment's scale: under "rescale" they are passed on, and stored as what would have been rescaled to them.
@@ -76,23 +77,29 @@ class ActionMap:
         Raises:
             PolicyError: an action is no member of its space and no mapping makes it one; names path, lane and value.
         """
-        return [apply(leaf, at) for (apply, _), leaf in zip(self._maps, leaves, strict=False)]
+        return [apply(leaf, at) for (apply, _), leaf in zip(self._maps, leaves, strict=True)]
 
 
 def _leaf_map(space: Space[Any], target: np.ndarray, path: str, how: tuple[ActionMapName, Any]) -> LeafMap:
     name, convention = how
-    if isinstance(space, spaces.Box):
-        if convention == "unit" and name == "auto":
-            name = "rescale"
-        return _box_map(space, target, path, name, stored_inverse=convention == "env")
-    low, high, shift = _bounds(space)
-    offset = shift if convention == "index" else 0
+    if not isinstance(space, spaces.Box):
+        return _integers(space, target, path, counts_from_zero=convention == "index")
+    if convention == "unit" and name == "auto":
+        name = "rescale"
+    if name == "rescale":
+        return _rescaling(space, target, path, stored_inverse=convention == "env")
+    return _clipping(space, target, path) if name is not None else _passing(target, path)
+
+
+def _integers(space: Space[Any], target: np.ndarray, path: str, *, counts_from_zero: bool) -> LeafMap:
+    low, high, start = _bounds(space)
+    offset = np.asarray(start if counts_from_zero else 0, np.int64)
     flat = (np.broadcast_to(low, space.shape).reshape(-1), np.broadcast_to(high, space.shape).reshape(-1))
     low, high = (np.ascontiguousarray(bound, np.int64) for bound in flat)
 
     def apply(actions: np.ndarray, at: Any) -> np.ndarray:
         # Compared before the cast to the space's dtype, which could wrap around.
-        wide = (actions + offset if offset else actions).astype(np.int64).reshape(len(actions), -1)
+        wide = (actions.astype(np.int64) + offset).reshape(len(actions), -1)
         bad = first_outside(wide, low, high)
         if bad >= 0:
             raise _outside(space, actions[bad], path, _lane(at, bad))
@@ -102,26 +109,39 @@ def _leaf_map(space: Space[Any], target: np.ndarray, path: str, how: tuple[Actio
     return apply
 
 
-def _bounds(space: Space[Any]) -> tuple[Any, Any, int]:
-    """Lowest and highest value of a space of integers, and where the values of a Discrete begin."""
+def _bounds(space: Space[Any]) -> tuple[Any, Any, Any]:
+    """Lowest and highest value of a space of integers, and where its values begin."""
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return start, start + int(space.n) - 1, start
     if isinstance(space, spaces.MultiDiscrete):
-        return space.start, space.start + space.nvec - 1, 0
+        start = space.start.astype(np.int64)
+        return start, start + space.nvec.astype(np.int64) - 1, start
     return 0, 1, 0
 
 
-def _box_map(
-    space: spaces.Box, target: np.ndarray, path: str, name: ActionMapName, *, stored_inverse: bool
-) -> LeafMap:
-    # Unbounded elements keep infinite bounds here, which leaves them alone when clipping.
-    finite = space.bounded_below & space.bounded_above
-    low = np.where(finite, space.low, -np.inf) if space.dtype.kind == "f" else space.low
-    high = np.where(finite, space.high, np.inf) if space.dtype.kind == "f" else space.high
-    if name == "rescale" and space.dtype.kind == "f" and finite.any():
-        return _rescaling(space, target, path, finite, stored_inverse=stored_inverse)
-    if name == "rescale" and space.dtype.kind != "f":
+def _clipping(space: spaces.Box, target: np.ndarray, path: str) -> LeafMap:
+    low, high = space.low, space.high
+
+    def clip(actions: np.ndarray, at: Any) -> np.ndarray:
+        _check_numbers(actions, path, at)
+        target[at] = np.minimum(np.maximum(actions, low), high)
+        return actions
+
+    return clip
+
+
+def _passing(target: np.ndarray, path: str) -> LeafMap:
+    def pass_on(actions: np.ndarray, at: Any) -> np.ndarray:
+        _check_numbers(actions, path, at)
+        target[at] = actions
+        return actions
+
+    return pass_on
+
+
+def _rescaling(space: spaces.Box, target: np.ndarray, path: str, *, stored_inverse: bool) -> LeafMap:
+    if space.dtype.kind != "f":
         raise ConfigError(
             explain(
                 expected="Boxes of floats",
@@ -130,38 +150,22 @@ def _box_map(
                 fix="use action_map='clip'",
             )
         )
-    if name is None:
-        low, high = np.full(space.shape, -np.inf), np.full(space.shape, np.inf)
-    low, high = low.astype(space.dtype), high.astype(space.dtype)
-
-    def clip(actions: np.ndarray, at: Any) -> np.ndarray:
-        _check_numbers(actions, path, at)
-        target[at] = np.minimum(np.maximum(actions, low), high)
-        return actions
-
-    def as_it_is(actions: np.ndarray, at: Any) -> np.ndarray:
-        target[at] = actions
-        return actions
-
-    return as_it_is if name is None else clip
-
-
-def _rescaling(
-    space: spaces.Box, target: np.ndarray, path: str, finite: np.ndarray, *, stored_inverse: bool
-) -> LeafMap:
-    low = np.where(finite, space.low, 0.0).astype(np.float64)
-    span = np.where(finite, space.high.astype(np.float64) - space.low.astype(np.float64), 1.0)
+    finite = space.bounded_below & space.bounded_above
+    # Halved bounds: the distance of the largest numbers is no number any more.
+    low, high = (np.where(finite, bound, 0.0).astype(np.float64) / 2 for bound in (space.low, space.high))
+    half = np.where(high > low, high - low, 1.0)
 
     def rescale(actions: np.ndarray, at: Any) -> np.ndarray:
         _check_numbers(actions, path, at)
-        wide = low + (np.clip(actions.astype(np.float64), -1, 1) + 1) * 0.5 * span
-        target[at] = np.clip(np.where(finite, wide, actions).astype(space.dtype), space.low, space.high)
+        unit = np.clip(actions.astype(np.float64), -1, 1)
+        wide = (1 - unit) * low + (1 + unit) * high
+        target[at] = np.clip(np.where(finite, wide, actions), space.low, space.high)
         return actions
 
     def invert(actions: np.ndarray, at: Any) -> np.ndarray:
         _check_numbers(actions, path, at)
-        target[at] = np.clip(actions.astype(space.dtype), space.low, space.high)
-        unit = (actions.astype(np.float64) - low) / np.where(span > 0, span, 1.0) * 2 - 1
+        target[at] = clipped = np.clip(actions, space.low, space.high)
+        unit = (clipped.astype(np.float64) / 2 - low) / half * 2 - 1
         return np.where(finite, unit, actions).astype(actions.dtype)
 
     return invert if stored_inverse else rescale

@@ -22,9 +22,9 @@ class Ledger:
         recorder: sums up what the episodes came to.
     """
 
-    def __init__(self, lanes: range) -> None:
+    def __init__(self, lanes: range, recorder: Recorder) -> None:
         self.step = np.zeros(len(lanes), np.int64)
-        self.recorder = Recorder(len(lanes))
+        self.recorder = recorder
         self._lanes = lanes
         self._ordinal = np.zeros(len(lanes), np.int64)
         self._returns = np.zeros(len(lanes), np.float64)

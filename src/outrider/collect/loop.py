@@ -16,6 +16,7 @@ import numpy as np
 from outrider.collect.decide import Decider, Terms
 from outrider.collect.ledger import Ledger
 from outrider.collect.shares import Shares
+from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape
 from outrider.policies.base import Policy
 from outrider.records.step_spec import StepSpec
@@ -37,17 +38,18 @@ class Loop:
     Between calls every lane stands at an observation in the parking rows, or needs a reset.
 
     Attributes:
+        envs: the environments.
         tape: what was collected and not handed out.
         ledger: counts of episodes and time.
         decider: the policy and its columns.
     """
 
-    def __init__(self, envs: VecEnv, policy: Policy, terms: Terms) -> None:
-        self._envs = envs
+    def __init__(self, envs: VecEnv, policy: Policy, terms: Terms, recorder: Recorder | None = None) -> None:
+        self.envs = envs
         self._store = envs.store
         self._lanes = envs.lanes
         self.tape = Tape(self._store)
-        self.ledger = Ledger(self._lanes)
+        self.ledger = Ledger(self._lanes, recorder or Recorder(len(self._lanes)))
         self.decider = Decider(envs, policy, self.tape, terms)
         self._parking = self._rows(self._store.parking)
         self._decided = False
@@ -79,8 +81,8 @@ class Loop:
         if len(resets):
             self._post_both(lanes, front, op, resets)
         else:
-            self._envs.post(lanes, self._shifted(front), op)
-        arrival = self._envs.recv()
+            self.envs.post(lanes, self._shifted(front), op)
+        arrival = self.envs.recv()
         self._interrupted = self._decided = False
         self.ledger.recorder.env_seconds += perf_counter() - began
         self.tape.append(front)
@@ -103,7 +105,7 @@ class Loop:
         order = np.argsort(both)
         rows = both + (front[0] - lanes[0] + self._store.num_envs)
         ops = np.concatenate([np.broadcast_to(op, len(lanes)), np.full(len(resets), RESET)]).astype(np.int8)
-        self._envs.post(both[order], rows[order], ops[order])
+        self.envs.post(both[order], rows[order], ops[order])
 
     def advance(self, turns: int) -> None:
         """Let every lane take `turns` steps."""
@@ -172,8 +174,8 @@ class Loop:
         """One turn at the time step that begins at row `start`; return who steps and who is reset in the next."""
         after = start + self._store.num_envs
         if not len(stepping):
-            self._envs.post(resetting, resetting + after, RESET)
-            self._envs.recv()
+            self.envs.post(resetting, resetting + after, RESET)
+            self.envs.recv()
             ended, held = [], []
         else:
             op = shares.operation(stepping)
@@ -211,7 +213,7 @@ class Loop:
         if self.decider.columns is None:
             with self.calls():
                 self.ready()
-        return self.decider.spec(self._envs)
+        return self.decider.spec(self.envs)
 
     def _decide_ahead(self, lanes: Any, rows: Any) -> None:
         """Decide in the parking rows, to learn what columns there are; the decision is kept for the next turn."""
@@ -230,8 +232,8 @@ class Loop:
         if len(lanes):
             rows = lanes + self._store.parking
             self._interrupted = True
-            self._envs.post(self._packed(lanes), self._packed(rows), RESET)
-            self._envs.recv()
+            self.envs.post(self._packed(lanes), self._packed(rows), RESET)
+            self.envs.recv()
             self._interrupted = self._decided = False
             self._needs_reset[lanes - self._lanes.start] = False
             self.decider.begin(lanes, rows)
@@ -239,7 +241,7 @@ class Loop:
     def recover(self) -> None:
         """After an interruption between sending and receiving, where the lanes are is not known: cut, begin anew."""
         if self._interrupted:
-            self._envs.drain()
+            self.envs.drain()
             self.cut_running()
             self._needs_reset[:] = True
             self._interrupted = False

@@ -1,0 +1,82 @@
+"""How well a policy does: returns and lengths of whole episodes, no length favoured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from outrider.collect.collector import Collector
+from outrider.policies.base import Policy
+from outrider.vector.env import VecEnv
+
+__all__ = ["Evaluation", "evaluate"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures of an evaluation.
+
+    Attributes:
+        returns: float64 [E], sum of rewards of each episode, in the order of their starts.
+        lengths: int64 [E], steps of each.
+        env_id: int64 [E], the lane of each.
+        terminated: bool [E], whether each terminated (otherwise it was truncated).
+    """
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    env_id: np.ndarray
+    terminated: np.ndarray
+
+    @property
+    def mean_return(self) -> float:
+        """Mean of the returns."""
+        return float(self.returns.mean())
+
+    @property
+    def std_return(self) -> float:
+        """Standard deviation of the returns over the episodes."""
+        return float(self.returns.std())
+
+    @property
+    def mean_length(self) -> float:
+        """Mean length in steps."""
+        return float(self.lengths.mean())
+
+    def __repr__(self) -> str:
+        return (
+            f"Evaluation(episodes={len(self.returns)}, return={self.mean_return:.6g} +- {self.std_return:.6g}, "
+            f"length={self.mean_length:.6g})"
+        )
+
+
+def evaluate(
+    envs: VecEnv, policy: Policy | Callable[[Any], Any], episodes: int = 100, *, seed: int | None = None
+) -> Evaluation:
+    """Run exactly `episodes` episodes, an equal share in each lane, and say how they went.
+
+    Whatever runs in `envs` is reset; use environments of their own for evaluation.
+
+    Args:
+        envs: what `make_vec` returned; it stays open.
+        policy: as of `Collector`.
+        episodes: how many, at least 1; each lane runs its share (the first lanes one more where it does not divide).
+        seed: run seed, None for a fresh one.
+
+    Raises:
+        ConfigError: a bad argument.
+        EnvironmentFailure, PolicyError: the environments or the policy failed.
+
+    Example:
+        >>> import outrider
+        >>> with outrider.make_vec("CartPole-v1", 4) as envs:
+        ...     result = evaluate(envs, lambda obs: (obs[:, 2] > 0).astype(int), episodes=10, seed=0)
+        >>> len(result.returns)
+        10
+    """
+    with Collector(envs, policy, seed=seed) as collector:
+        found = collector.episodes(episodes, quota="per_env")
+    return Evaluation(found.returns, np.diff(found.boundaries), found.env_id, found.terminated[found.boundaries[1:] - 1])

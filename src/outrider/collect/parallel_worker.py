@@ -1,0 +1,196 @@
+"""The worker's side of `ParallelCollector`: it runs the loop for its own lanes, with its own copy of the policy."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from outrider.collect.actions import ActionMapName
+from outrider.collect.decide import Terms
+from outrider.collect.loop import Loop
+from outrider.collect.shares import Shares
+from outrider.collect.stats import Recorder
+from outrider.errors import EnvironmentFailure, OutriderError
+from outrider.memory.rows import Layout, Rows
+from outrider.policies.base import Policy
+from outrider.policies.function import as_policy
+from outrider.seeding import lane_seeds
+from outrider.tree import Tree
+from outrider.vector.bootstrap import WorkerStart
+from outrider.vector.driver import describe
+from outrider.vector.env import VecEnv
+from outrider.vector.group import IDLE, EnvGroup, failure
+from outrider.vector.inline import InlineDriver
+from outrider.vector.worker import OPERATION, Channel, host
+
+__all__ = ["Assignment", "Happened", "PolicyFactory", "run"]
+
+PolicyFactory = Callable[[], Policy | Callable[[Any], Any]]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker is to do beside building its environments.
+
+    Attributes:
+        make_policy: called once in the worker.
+        seed, action_map: as of `Collector`.
+        workers: how many there are in all.
+    """
+
+    make_policy: PolicyFactory
+    seed: int
+    action_map: ActionMapName
+    workers: int
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What a worker's recorder has seen since it was last asked.
+
+    Attributes:
+        steps: environment steps.
+        cuts: episodes cut between rows.
+        stopped: lane, return, length and cut of the episodes that stopped at a row, [e] each, in pieces.
+        seconds: time in all, in the policy, in the environments.
+    """
+
+    steps: int
+    cuts: int
+    stopped: list[tuple[np.ndarray, ...]]
+    seconds: tuple[float, ...]
+
+
+def run(start: WorkerStart) -> None:
+    """Build environments and policy, and serve requests until told to close."""
+    host(start, lambda channel, group, assignment: _Server(channel, group, assignment, start.index).serve())
+
+
+class _Server:
+    """Serves the requests for the lanes of one worker."""
+
+    def __init__(self, channel: Channel, group: EnvGroup, assignment: Assignment, index: int) -> None:
+        self._channel = channel
+        self._group = group
+        self._assignment = assignment
+        self._index = index
+        self._loop: Loop | None = None
+        self._events = Events(range(group.first, group.first + len(group.envs)))
+        self._handlers: dict[str, Callable[..., tuple[str, Any]]] = {
+            "spec": self._spec,
+            "fill": self._fill,
+            "episodes": self._episodes,
+            "reset": self._reset,
+            "publish": self._publish,
+        }
+
+    def serve(self) -> None:
+        """Answer until told to close or orphaned."""
+        channel = self._channel
+        while not channel.orphaned:
+            channel.header[OPERATION] = IDLE
+            kind, *content = channel.receive() or ("close",)
+            if kind == "close":
+                channel.send("closed", self._group.close())
+                return
+            try:
+                channel.send(*self._handlers[kind](*content))
+            except Exception as error:  # noqa: BLE001 - whatever a policy raises belongs to the parent
+                channel.send("failure", self._named(error))
+
+    def _named(self, error: Exception) -> Exception:
+        """The error with its traceback and where it happened, fit to be sent."""
+        if isinstance(error, EnvironmentFailure):
+            return error
+        if isinstance(error, OutriderError):
+            error.add_note(f"in worker {self._index}:\n{''.join(traceback.format_exception(error))}")
+            return error
+        return failure(self._group.first, "decide", error)
+
+    def _made_loop(self) -> Loop:
+        if self._loop is None:
+            store, given = self._group.store, self._assignment
+            driver = InlineDriver(self._group, store)
+            driver.description = describe(self._group.envs, self._group.first)
+            envs = VecEnv(driver, "")
+            terms = Terms(given.seed, given.action_map, self._columns)
+            self._loop = Loop(envs, as_policy(given.make_policy()), terms, self._events)
+            self._arrange(lane_seeds(given.seed, self._loop.lane_numbers), None)
+        return self._loop
+
+    def _columns(self, specs: Tree) -> Rows:
+        """Ask the parent where the columns for these specs are; take rows of one's own behind the parent's half."""
+        self._channel.send("columns", specs)
+        layout: Layout = self._channel.receive()
+        store, workers = self._group.store, self._assignment.workers
+        columns = store.attach_columns(layout)
+        store.pool.add(columns)
+        half = store.pool.capacity // 2
+        share = half // workers // store.num_envs * store.num_envs
+        first = -(-half // store.num_envs) * store.num_envs + self._index * share
+        store.pool.restrict(first, min(first + share, store.pool.capacity))
+        return columns
+
+    def _spec(self) -> tuple[str, Any]:
+        return "spec", self._made_loop().spec()
+
+    def _fill(self, base: int, turns: int) -> tuple[str, Any]:
+        loop = self._made_loop()
+        with loop.calls():
+            loop.ready()
+            loop.fill(base, turns)
+        ends = loop.tape.side.take_all()
+        loop.tape.discard()
+        return "filled", (ends, self._events.take())
+
+    def _episodes(self, count: int, per_lane: bool) -> tuple[str, Any]:  # noqa: FBT001 - the content of a message
+        loop, group, store = self._made_loop(), self._group, self._group.store
+        lanes = range(group.first, group.first + len(group.envs))
+        shares = Shares.of(count, lanes, store.num_envs, per_lane=per_lane)
+        loop.cut_running()
+        loop.run_episodes(shares)
+        episodes = loop.tape.take_episodes(0) if loop.tape.count else None
+        return "episodes", (episodes, self._events.take())
+
+    def _reset(self, seeds: Any, options: Any) -> tuple[str, Any]:
+        loop, first = self._made_loop(), self._group.first
+        mine = slice(first, first + len(self._group.envs))
+        self._arrange(*(None if given is None else given[mine] for given in (seeds, options)))
+        loop.reset()
+        return "reset", self._events.take()
+
+    def _arrange(self, seeds: Any, options: Any) -> None:
+        """Set what the next resets of this worker's lanes are called with, one each."""
+        assert self._loop is not None
+        self._loop.envs.arrange_resets(self._loop.envs.lanes, seeds, options)
+
+    def _publish(self, weights: Tree) -> tuple[str, Any]:
+        return "published", self._made_loop().decider.load(weights)
+
+
+class Events(Recorder):
+    """A recorder whose figures are sent to the parent, piece by piece."""
+
+    def __init__(self, lanes: range) -> None:
+        super().__init__(len(lanes))
+        self._first = lanes.start
+        self._stopped: list[tuple[np.ndarray, ...]] = []
+        self._seen = (0, 0, 0.0, 0.0, 0.0)
+
+    def add_episodes(self, lanes: np.ndarray, returns: np.ndarray, lengths: np.ndarray, cut: np.ndarray) -> None:
+        """See `Recorder.add_episodes`."""
+        super().add_episodes(lanes, returns, lengths, cut)
+        self._stopped.append((lanes + self._first, returns, lengths, cut))
+
+    def take(self) -> Happened:
+        """What has happened since the last call."""
+        now = (self.steps, self.cuts, self.seconds, self.policy_seconds, self.env_seconds)
+        before, self._seen = self._seen, now
+        stopped, self._stopped = self._stopped, []
+        steps, cuts, *seconds = (b - a for a, b in zip(before, now, strict=True))
+        marked = sum(int(cut.sum()) for *_, cut in stopped)
+        return Happened(steps, cuts - marked, stopped, tuple(seconds))
