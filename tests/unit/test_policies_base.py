@@ -19,7 +19,7 @@ class Left(Policy):
 
 def test_defaults_of_the_base_class():
     policy = Left()
-    assert policy.actions == "env"
+    assert policy.actions is None
     assert policy.initial_state(3) is None
     with policy.session(), policy.session():
         assert policy.act(OBS, None, Context.start(3))["action"].shape == (3,)

@@ -92,10 +92,10 @@ def _leaf_map(space: Space[Any], target: np.ndarray, path: str, how: tuple[Actio
 
 
 def _integers(space: Space[Any], target: np.ndarray, path: str, *, counts_from_zero: bool) -> LeafMap:
-    low, high, start = _bounds(space)
-    offset = np.asarray(start if counts_from_zero else 0, np.int64)
-    flat = (np.broadcast_to(low, space.shape).reshape(-1), np.broadcast_to(high, space.shape).reshape(-1))
-    low, high = (np.ascontiguousarray(bound, np.int64) for bound in flat)
+    first, last = _bounds(space)
+    offset: Any = first if counts_from_zero else 0
+    shape = target.shape[1:]
+    low, high = (np.broadcast_to(np.asarray(bound, np.int64), shape).reshape(-1) for bound in (first, last))
 
     def apply(actions: np.ndarray, at: Any) -> np.ndarray:
         # Compared before the cast to the space's dtype, which could wrap around.
@@ -103,21 +103,20 @@ def _integers(space: Space[Any], target: np.ndarray, path: str, *, counts_from_z
         bad = first_outside(wide, low, high)
         if bad >= 0:
             raise _outside(space, actions[bad], path, _lane(at, bad))
-        target[at] = wide.reshape((len(actions), *target.shape[1:]))
+        target[at] = wide.reshape((len(actions), *shape))
         return actions
 
     return apply
 
 
-def _bounds(space: Space[Any]) -> tuple[Any, Any, Any]:
-    """Lowest and highest value of a space of integers, and where its values begin."""
+def _bounds(space: Space[Any]) -> tuple[Any, Any]:
+    """Lowest and highest value of a space of integers."""
     if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return start, start + int(space.n) - 1, start
+        return int(space.start), int(space.start) + int(space.n) - 1
     if isinstance(space, spaces.MultiDiscrete):
         start = space.start.astype(np.int64)
-        return start, start + space.nvec.astype(np.int64) - 1, start
-    return 0, 1, 0
+        return start, start + space.nvec.astype(np.int64) - 1
+    return 0, 1
 
 
 def _clipping(space: spaces.Box, target: np.ndarray, path: str) -> LeafMap:
@@ -164,11 +163,24 @@ def _rescaling(space: spaces.Box, target: np.ndarray, path: str, *, stored_inver
 
     def invert(actions: np.ndarray, at: Any) -> np.ndarray:
         _check_numbers(actions, path, at)
+        if actions.dtype.kind != "f":
+            raise _no_floats(actions, path)
         target[at] = clipped = np.clip(actions, space.low, space.high)
         unit = (clipped.astype(np.float64) / 2 - low) / half * 2 - 1
         return np.where(finite, unit, actions).astype(actions.dtype)
 
     return invert if stored_inverse else rescale
+
+
+def _no_floats(actions: np.ndarray, path: str) -> PolicyError:
+    return PolicyError(
+        explain(
+            expected="floats, because what is stored under action_map='rescale' is in [-1, 1]",
+            found=f"dtype {actions.dtype}",
+            where=f"policy output at '{path}'",
+            fix="return floats, or use action_map='clip'",
+        )
+    )
 
 
 def _check_numbers(actions: np.ndarray, path: str, at: Any) -> None:

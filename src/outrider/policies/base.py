@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["ActionConvention", "Context", "ContextLike", "Policy"]
 
 ActionConvention: TypeAlias = Literal["env", "index", "unit"]
-"""How the actions of a policy are meant: "env": members of the environment's space; "index": Discrete actions count
-from 0, whatever the `start` of the space; "unit": Boxes are in [-1, 1] and are rescaled to their bounds."""
+"""How the actions of a policy are meant: "env": members of the environment's space, also where the collector rescales;
+"index": Discrete and MultiDiscrete actions count from 0, whatever the `start` of the space; "unit": Boxes are in
+[-1, 1] and are rescaled to their bounds."""
 
 
 class ContextLike(Protocol):
@@ -88,7 +89,8 @@ class Policy(ABC):
     """Base class of policies. A stateless policy implements `act` alone.
 
     Attributes:
-        actions: the convention of the actions that `act` returns (see `ActionConvention`).
+        actions: the convention of the actions that `act` returns (see `ActionConvention`); None where it is not
+            declared: what the collector's `action_map` expects, [-1, 1] under "rescale" and the bounds otherwise.
 
     Example:
         >>> class Left(Policy):
@@ -98,7 +100,7 @@ class Policy(ABC):
         {'action': array([0, 0]), 'value': array([1., 1.])}
     """
 
-    actions: ActionConvention = "env"
+    actions: ActionConvention | None = None
 
     @abstractmethod
     def act(self, obs: Tree, state: Tree, ctx: ContextLike) -> dict[str, Tree]:

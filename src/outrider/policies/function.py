@@ -15,7 +15,7 @@ __all__ = ["FunctionPolicy", "as_policy"]
 
 @final
 class FunctionPolicy(Policy):
-    """The stateless policy of a function of the observation batch.
+    """The stateless policy of a function of the observation batch; its convention (`actions`) is not declared.
 
     Args:
         fn: called with the observations, a tree of arrays [n, ...]. A dict with the key "action" is the whole output,
@@ -66,9 +66,9 @@ def as_policy(policy: Policy | Callable[[Any], Any]) -> Policy:
 
 def _check_convention(policy: Policy) -> None:
     known = get_args(ActionConvention)
-    if policy.actions not in known:
+    if policy.actions is not None and policy.actions not in known:
         msg = explain(
-            expected=f"one of {known}",
+            expected=f"None or one of {known}",
             found=repr(policy.actions),
             where=f"{type(policy).__name__}.actions",
             fix="name the convention of the actions that the policy returns",

@@ -45,6 +45,8 @@ class RandomPolicy(Policy):
         array([-1,  0,  1])
     """
 
+    actions = "env"
+
     def __init__(self, space: Space[Any], seed: int | None = None) -> None:
         self.space = space
         self.seed = None if seed is None else resolve_seed(seed)
