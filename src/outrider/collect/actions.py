@@ -95,7 +95,7 @@ def _integers(space: Space[Any], target: np.ndarray, path: str, *, counts_from_z
     first, last = _bounds(space)
     offset: Any = first if counts_from_zero else 0
     shape = target.shape[1:]
-    low, high = (np.broadcast_to(np.asarray(bound, np.int64), shape).reshape(-1) for bound in (first, last))
+    low, high = (np.full(shape, bound, np.int64).reshape(-1) for bound in (first, last))
 
     def apply(actions: np.ndarray, at: Any) -> np.ndarray:
         # Compared before the cast to the space's dtype, which could wrap around.

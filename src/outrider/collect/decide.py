@@ -14,10 +14,12 @@ from outrider import tree
 from outrider.collect.actions import ActionMap, ActionMapName
 from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape, column_specs
+from outrider.errors import PolicyError, explain
 from outrider.memory.rows import Rows
 from outrider.policies.base import Policy
 from outrider.policies.outputs import OutputSchema, as_arrays
 from outrider.records.step_spec import StepSpec
+from outrider.spec import LeafSpec
 from outrider.tree import Tree
 from outrider.vector.env import VecEnv
 from outrider.vector.store import indexer
@@ -85,10 +87,11 @@ class Decider:
         obs = [leaf[at].copy() if type(at) is slice else leaf[at] for leaf in self._obs]
         sees = obs[0] if self._store.obs is self._obs[0] else tree.unflatten(self._store.obs, obs)
         state = self._state(lanes, at)
+        initial = tree.map(np.copy, state) if self._schema is None else None
         output = self._policy.act(sees, state, _Moment(self, lanes))
         recorder.policy_seconds += perf_counter() - began
         if self._schema is None:
-            self._fix(output, len(lanes), state, at)
+            self._fix(output, len(lanes), initial, at)
         self._write(output, lanes, rows, at)
 
     def _state(self, lanes: Any, at: Any) -> Tree:
@@ -137,9 +140,10 @@ class Decider:
         """An episode begins in each of `lanes`, int64 [e], with the observations in `rows`: initial states go there."""
         index = lanes - self._lanes.start
         self._begun[index] = self._lane_step[index]
-        if self._states:
+        if self._schema is not None and self._states:
             initial = as_arrays(self._policy.initial_state(len(lanes)), len(lanes), "initial_state")
-            for column, leaf in zip(self._states, tree.leaves(initial), strict=True):
+            same = tree.map(_check_state, self._schema.specs["state"], initial, path="initial_state")
+            for column, leaf in zip(self._states, tree.leaves(same), strict=True):
                 column[rows] = leaf
 
     def last_leaves(self, observations: np.ndarray, states: np.ndarray) -> list[np.ndarray]:
@@ -159,6 +163,10 @@ class Decider:
         if self.columns is not None:
             for leaf in self.columns.leaves if decided else self._states:
                 leaf[target] = leaf[source]
+        if decided:
+            # A decision has also left a state for the next step.
+            for leaf in self._states:
+                leaf[self._store.after(target)] = leaf[self._store.after(source)]
 
     def load(self, weights: Tree) -> int:
         """Let the policy take new weights; return the number of this version."""
@@ -180,6 +188,20 @@ class Decider:
             action_space=envs.single_action_space,
             env_name=envs.name,
         )
+
+
+def _check_state(spec: LeafSpec, leaf: np.ndarray) -> np.ndarray:
+    """Refuse an initial state that is not like the first one."""
+    if (leaf.shape[1:], leaf.dtype) != (spec.shape, spec.dtype):
+        raise PolicyError(
+            explain(
+                expected=f"shape {(len(leaf), *spec.shape)}, dtype {spec.dtype}, as at the first call",
+                found=f"shape {leaf.shape}, dtype {leaf.dtype}",
+                where="initial_state",
+                fix="return the same structure, shape and dtype at every call",
+            )
+        )
+    return leaf
 
 
 class _Moment:
@@ -214,12 +236,14 @@ class _Moment:
     def step(self) -> np.ndarray:
         """Index of the row in its episode, int64 [n]."""
         begun: np.ndarray = self._decider._begun[self._index]  # noqa: SLF001 - as above
-        return self.lane_step - begun
+        step: np.ndarray = self.lane_step - begun
+        return step
 
     @property
     def is_first(self) -> np.ndarray:
         """Whether the row begins an episode, bool [n]."""
-        return self.step == 0
+        first: np.ndarray = self.step == 0
+        return first
 
     @property
     def obs_info(self) -> dict[str, Any]:

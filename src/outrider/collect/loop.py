@@ -76,20 +76,29 @@ class Loop:
         """
         if not self._decided:
             self.decider.decide(lanes, front, self.ledger.recorder)
-        began = perf_counter()
-        self._interrupted = True
         if len(resets):
-            self._post_both(lanes, front, op, resets)
+            arrival = self._exchange(*self._with_resets(lanes, front, op, resets))
         else:
-            self.envs.post(lanes, self._shifted(front), op)
-        arrival = self.envs.recv()
-        self._interrupted = self._decided = False
-        self.ledger.recorder.env_seconds += perf_counter() - began
-        self.tape.append(front)
-        self.decider.stepped(lanes)
+            arrival = self._exchange(lanes, self._shifted(front), op)
         if arrival.ended:
             self._end(arrival, lanes, front)
+        else:
+            self._put_down(lanes, front)
+        self._interrupted = self._decided = False
         return arrival.ended
+
+    def _exchange(self, lanes: Any, rows: Any, op: Any) -> Arrival:
+        """Send and receive. From here on the lanes are ahead of the tape: the caller says when that is over."""
+        began = perf_counter()
+        self._interrupted = True
+        self.envs.post(lanes, rows, op)
+        arrival = self.envs.recv()
+        self.ledger.recorder.env_seconds += perf_counter() - began
+        return arrival
+
+    def _put_down(self, lanes: Any, front: Any) -> None:
+        self.tape.append(front)
+        self.decider.stepped(lanes)
 
     def _end(self, arrival: Arrival, lanes: Any, front: Any) -> None:
         """Keep the true last observations of the lanes that ended; their next episodes begin behind them."""
@@ -97,15 +106,17 @@ class Loop:
         at = ended - lanes.start if type(lanes) is range else np.searchsorted(lanes, ended)
         steps = at + front.start if type(front) is range else front[at]
         after = steps + self._store.num_envs
+        # Before the rows are on the tape: at no time is there an end without its last observation.
         self.tape.side.add(steps, self.decider.last_leaves(arrival.final_rows, after))
+        self._put_down(lanes, front)
         self.decider.begin(ended, after)
 
-    def _post_both(self, lanes: np.ndarray, front: np.ndarray, op: Any, resets: np.ndarray) -> None:
+    def _with_resets(self, lanes: Any, front: Any, op: Any, resets: np.ndarray) -> tuple[Any, Any, Any]:
         both = np.concatenate([np.asarray(lanes), resets])
         order = np.argsort(both)
         rows = both + (front[0] - lanes[0] + self._store.num_envs)
         ops = np.concatenate([np.broadcast_to(op, len(lanes)), np.full(len(resets), RESET)]).astype(np.int8)
-        self.envs.post(both[order], rows[order], ops[order])
+        return both[order], rows[order], ops[order]
 
     def advance(self, turns: int) -> None:
         """Let every lane take `turns` steps."""
@@ -135,6 +146,9 @@ class Loop:
                 front = range(front.start + stride, front.stop + stride)
         finally:
             self._stamp(before)
+            # An interruption can come between a step and the line behind it; the tape knows how far the lanes are.
+            taken = self.tape.count - before
+            front = self._rows(base + taken // len(self._lanes) * stride)
             self.decider.move(front, self._parking, decided=self._decided)
 
     def run_episodes(self, shares: Shares) -> None:
@@ -165,8 +179,9 @@ class Loop:
                 parked = stepping + (base + CHUNK * stride)
         finally:
             self._stamp(before)
+            # All have ended, but after a failure: what was running then is not continued.
+            self.cut_running()
             self._needs_reset[:] = True
-            self._decided = False
 
     def _episodes_turn(
         self, start: int, stepping: np.ndarray, resetting: np.ndarray, shares: Shares
@@ -174,8 +189,8 @@ class Loop:
         """One turn at the time step that begins at row `start`; return who steps and who is reset in the next."""
         after = start + self._store.num_envs
         if not len(stepping):
-            self.envs.post(resetting, resetting + after, RESET)
-            self.envs.recv()
+            self._exchange(resetting, resetting + after, RESET)
+            self._interrupted = False
             ended, held = [], []
         else:
             op = shares.operation(stepping)
@@ -231,17 +246,16 @@ class Loop:
         """Reset `lanes` into their parking rows."""
         if len(lanes):
             rows = lanes + self._store.parking
-            self._interrupted = True
-            self.envs.post(self._packed(lanes), self._packed(rows), RESET)
-            self.envs.recv()
-            self._interrupted = self._decided = False
-            self._needs_reset[lanes - self._lanes.start] = False
+            self._exchange(self._packed(lanes), self._packed(rows), RESET)
             self.decider.begin(lanes, rows)
+            self._needs_reset[lanes - self._lanes.start] = False
+            self._interrupted = self._decided = False
 
     def recover(self) -> None:
-        """After an interruption between sending and receiving, where the lanes are is not known: cut, begin anew."""
+        """After an interruption in an exchange, where the lanes are is not known: cut what ran, begin anew."""
         if self._interrupted:
             self.envs.drain()
+            self.tape.prune()
             self.cut_running()
             self._needs_reset[:] = True
             self._interrupted = False

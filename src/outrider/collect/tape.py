@@ -105,6 +105,11 @@ class Tape:
         behind = tree.take((self.store.obs, columns["state"]), open_ + lanes)
         self.side.add(open_, tree.leaves(behind))
 
+    def prune(self) -> None:
+        """Forget the ends of steps that an interruption has kept off the tape."""
+        lost = ~np.isin(self.side.rows[: len(self.side)], self.rows())
+        self.side.take(np.flatnonzero(lost))
+
     # -- handing out -------------------------------------------------------------------------------------------------
 
     def take_rollout(self, length: int) -> Rollout:
