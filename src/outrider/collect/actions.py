@@ -15,6 +15,8 @@ from outrider.tree import Tree
 
 __all__ = ["ActionMap", "ActionMapName", "check_action_map"]
 
+INTEGER = np.dtype(np.int64)
+
 ActionMapName: TypeAlias = Literal["auto", "clip", "rescale"] | None
 LeafMap: TypeAlias = Callable[[np.ndarray, Any], np.ndarray]
 """`apply(actions, at)`: write actions [k, ...] for the lanes `at`; return what is to be stored."""
@@ -94,16 +96,16 @@ def _leaf_map(space: Space[Any], target: np.ndarray, path: str, how: tuple[Actio
 def _integers(space: Space[Any], target: np.ndarray, path: str, *, counts_from_zero: bool) -> LeafMap:
     first, last = _bounds(space)
     offset: Any = first if counts_from_zero else 0
-    shape = target.shape[1:]
-    low, high = (np.full(shape, bound, np.int64).reshape(-1) for bound in (first, last))
+    low, high = (np.full(target.shape[1:], bound, np.int64).reshape(-1) for bound in (first, last))
 
     def apply(actions: np.ndarray, at: Any) -> np.ndarray:
         # Compared before the cast to the space's dtype, which could wrap around.
-        wide = (actions.astype(np.int64) + offset).reshape(len(actions), -1)
-        bad = first_outside(wide, low, high)
+        wide = actions if actions.dtype is INTEGER and not counts_from_zero else actions.astype(np.int64) + offset
+        bad = first_outside(wide.reshape(-1), low, high)
         if bad >= 0:
-            raise _outside(space, actions[bad], path, _lane(at, bad))
-        target[at] = wide.reshape((len(actions), *shape))
+            row = bad // len(low)
+            raise _outside(space, actions[row], path, _lane(at, row))
+        target[at] = wide
         return actions
 
     return apply

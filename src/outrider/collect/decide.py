@@ -62,7 +62,9 @@ class Decider:
         self._make_columns = terms.make_columns or self._store.columns
         self._map = ActionMap(self._space, self._store.action, terms.action_map, policy.actions)
         self._obs: list[np.ndarray] = tree.leaves(self._store.obs)
-        self._lane_step = np.zeros(len(envs.lanes), np.int64)
+        # Steps that all lanes have taken together, and what each has taken besides.
+        self._together = 0
+        self._apart = np.zeros(len(envs.lanes), np.int64)
         self._begun = np.zeros(len(envs.lanes), np.int64)
         self._lane_numbers = np.arange(envs.lanes.start, envs.lanes.stop)
         self._schema: OutputSchema | None = None
@@ -86,7 +88,7 @@ class Decider:
         # The policy gets a copy: whatever it does to it, or keeps of it, changes no storage.
         obs = [leaf[at].copy() if type(at) is slice else leaf[at] for leaf in self._obs]
         sees = obs[0] if self._store.obs is self._obs[0] else tree.unflatten(self._store.obs, obs)
-        state = self._state(lanes, at)
+        state = self._state(lanes, at) if self._states or self._schema is None else None
         initial = tree.map(np.copy, state) if self._schema is None else None
         output = self._policy.act(sees, state, _Moment(self, lanes))
         recorder.policy_seconds += perf_counter() - began
@@ -132,14 +134,19 @@ class Decider:
     def stepped(self, lanes: Any) -> None:
         """Count a step of each of `lanes`."""
         if len(lanes) == len(self._lanes):
-            self._lane_step += 1
+            self._together += 1
         else:
-            self._lane_step[np.asarray(lanes) - self._lanes.start] += 1
+            self._apart[np.asarray(lanes) - self._lanes.start] += 1
+
+    def lane_steps(self, index: Any) -> np.ndarray:
+        """Steps that lanes have taken in the run, int64; `index` counts from the first lane."""
+        steps: np.ndarray = self._apart[index] + self._together
+        return steps
 
     def begin(self, lanes: np.ndarray, rows: np.ndarray) -> None:
         """An episode begins in each of `lanes`, int64 [e], with the observations in `rows`: initial states go there."""
         index = lanes - self._lanes.start
-        self._begun[index] = self._lane_step[index]
+        self._begun[index] = self.lane_steps(index)
         if self._schema is not None and self._states:
             initial = as_arrays(self._policy.initial_state(len(lanes)), len(lanes), "initial_state")
             same = tree.map(_check_state, self._schema.specs["state"], initial, path="initial_state")
@@ -229,8 +236,7 @@ class _Moment:
     @property
     def lane_step(self) -> np.ndarray:
         """Steps that each lane has taken in the run, int64 [n]."""
-        steps: np.ndarray = self._decider._lane_step[self._index].copy()  # noqa: SLF001 - as above
-        return steps
+        return self._decider.lane_steps(self._index)
 
     @property
     def step(self) -> np.ndarray:

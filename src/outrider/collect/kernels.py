@@ -68,9 +68,14 @@ def stamp(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
 def first_outside(values: Any, low: Any, high: Any) -> int:
-    """Index of the first row of `values` [n, k] with an element outside [low[k], high[k]], or -1."""
-    for i in range(values.shape[0]):
-        for j in range(values.shape[1]):
-            if not (low[j] <= values[i, j] <= high[j]):
-                return i
+    """Index of the first element of `values` outside its bounds, or -1.
+
+    Args:
+        values: [n * k], row after row.
+        low, high: [k], inclusive.
+    """
+    k = len(low)
+    for i in range(len(values)):
+        if not (low[i % k] <= values[i] <= high[i % k]):
+            return i
     return -1
