@@ -1,0 +1,1 @@
+"""The command line: `outrider collect`, `outrider show`. Nothing here is part of the Python interface."""
