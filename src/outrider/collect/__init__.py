@@ -1,0 +1,1 @@
+"""Collectors: the loop that turns environments and a policy into exact experience."""

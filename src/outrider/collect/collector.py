@@ -45,7 +45,8 @@ class Collector(BaseCollector):
         ((33, 4, 4), (32, 4))
         >>> len(collector.steps(145)), len(collector.episodes(10))
         (145, 10)
-        >>> collector.close(); envs.close()
+        >>> collector.close()
+        ... envs.close()
     """
 
     def __init__(

@@ -80,7 +80,8 @@ class Decider:
         """Decide for `lanes` by the observations in `rows`; put the actions where the environments take theirs from.
 
         Args:
-            lanes, rows: ranges or int64 arrays of equal length.
+            lanes: range or int64 array [n].
+            rows: range or int64 array [n], of their observations.
             recorder: where the time goes down.
         """
         began = perf_counter()
@@ -90,7 +91,7 @@ class Decider:
         sees = obs[0] if self._store.obs is self._obs[0] else tree.unflatten(self._store.obs, obs)
         state = self._state(lanes, at) if self._states or self._schema is None else None
         initial = tree.map(np.copy, state) if self._schema is None else None
-        output = self._policy.act(sees, state, _Moment(self, lanes))
+        output = self._policy.act(sees, state, _Moment(self, lanes, rows))
         recorder.policy_seconds += perf_counter() - began
         if self._schema is None:
             self._fix(output, len(lanes), initial, at)
@@ -165,11 +166,14 @@ class Decider:
 
     def move(self, source: Any, target: Any, *, decided: bool) -> None:
         """Copy what belongs to an observation from rows to rows: it, the state, and the decision if there is one."""
+        if self._tape.obs_infos:
+            self._tape.obs_infos.move(source, target)
+        into, out_of = indexer(target), indexer(source)
         for leaf in self._obs:
-            leaf[target] = leaf[source]
+            leaf[into] = leaf[out_of]
         if self.columns is not None:
             for leaf in self.columns.leaves if decided else self._states:
-                leaf[target] = leaf[source]
+                leaf[into] = leaf[out_of]
         if decided:
             # A decision has also left a state for the next step.
             for leaf in self._states:
@@ -214,11 +218,12 @@ def _check_state(spec: LeafSpec, leaf: np.ndarray) -> np.ndarray:
 class _Moment:
     """The context of a decision; computes what is asked for."""
 
-    __slots__ = ("_decider", "_lanes")
+    __slots__ = ("_decider", "_lanes", "_rows")
 
-    def __init__(self, decider: Decider, lanes: Any) -> None:
+    def __init__(self, decider: Decider, lanes: Any, rows: Any) -> None:
         self._decider = decider
         self._lanes = lanes
+        self._rows = rows
 
     @property
     def _index(self) -> Any:
@@ -253,8 +258,9 @@ class _Moment:
 
     @property
     def obs_info(self) -> dict[str, Any]:
-        """Infos that came with the observations; none are collected at present."""
-        return {}
+        """Wanted infos that came with the observations: columns [n, ...], masks under "_key"."""
+        infos: dict[str, Any] = self._decider._tape.obs_infos.columns(np.asarray(self._rows))  # noqa: SLF001 - as above
+        return infos
 
     @property
     def seed(self) -> int:

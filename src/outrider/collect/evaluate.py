@@ -79,4 +79,6 @@ def evaluate(
     """
     with Collector(envs, policy, seed=seed) as collector:
         found = collector.episodes(episodes, quota="per_env")
-    return Evaluation(found.returns, np.diff(found.boundaries), found.env_id, found.terminated[found.boundaries[1:] - 1])
+    return Evaluation(
+        found.returns, np.diff(found.boundaries), found.env_id, found.terminated[found.boundaries[1:] - 1]
+    )

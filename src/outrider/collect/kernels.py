@@ -72,7 +72,8 @@ def first_outside(values: Any, low: Any, high: Any) -> int:
 
     Args:
         values: [n * k], row after row.
-        low, high: [k], inclusive.
+        low: [k], inclusive.
+        high: [k], inclusive.
     """
     k = len(low)
     for i in range(len(values)):

@@ -23,6 +23,7 @@ from outrider.records.step_spec import StepSpec
 from outrider.vector.arrival import Arrival
 from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD
 from outrider.vector.env import VecEnv
+from outrider.vector.group import NO_INFOS, SOME_INFOS
 
 __all__ = ["Loop"]
 
@@ -48,7 +49,8 @@ class Loop:
         self.envs = envs
         self._store = envs.store
         self._lanes = envs.lanes
-        self.tape = Tape(self._store)
+        self.tape = Tape(self._store, envs.info_keys)
+        self._want = SOME_INFOS if envs.info_keys else NO_INFOS
         self.ledger = Ledger(self._lanes, recorder or Recorder(len(self._lanes)))
         self.decider = Decider(envs, policy, self.tape, terms)
         self._parking = self._rows(self._store.parking)
@@ -67,7 +69,8 @@ class Loop:
         """Let `lanes` take a step from the observations in rows `front`; reset other lanes in the same turn.
 
         Args:
-            lanes, front: ranges or int64 arrays of equal length.
+            lanes: range or int64 array [n].
+            front: range or int64 array [n], the rows of their observations.
             op: `STEP` or `STEP_AND_HOLD`, or an int8 array of them.
             resets: lanes that stand at an end and begin an episode.
 
@@ -91,10 +94,20 @@ class Loop:
         """Send and receive. From here on the lanes are ahead of the tape: the caller says when that is over."""
         began = perf_counter()
         self._interrupted = True
-        self.envs.post(lanes, rows, op)
+        self.envs.post(lanes, rows, op, self._want)
         arrival = self.envs.recv()
         self.ledger.recorder.env_seconds += perf_counter() - began
+        if self._want:
+            self._keep_infos(arrival)
         return arrival
+
+    def _keep_infos(self, arrival: Arrival) -> None:
+        """Keep what came with the observations, and what came with the steps before them."""
+        infos = {**arrival.info, **arrival.final_info}
+        for lane, row in zip(arrival.env_id.tolist(), arrival.row_numbers, strict=True):
+            self.tape.obs_infos.put(row, arrival.info.get(lane, {}))
+            # Of a lane that was reset this is the row before its first step, which nobody reads.
+            self.tape.infos.put(row - self._store.num_envs, infos.get(lane, {}))
 
     def _put_down(self, lanes: Any, front: Any) -> None:
         self.tape.append(front)

@@ -16,6 +16,7 @@ from outrider.collect.parallel_worker import Assignment, Happened, PolicyFactory
 from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape
 from outrider.errors import ConfigError, PolicyError, explain
+from outrider.policies.base import Policy
 from outrider.records.episodes import Episodes
 from outrider.records.step_spec import StepSpec
 from outrider.seeding import resolve_seed
@@ -79,7 +80,7 @@ class ParallelCollector(BaseCollector):
         run = ("outrider.collect.parallel_worker", "run")
         self._crew, _, self._store = hire(plan, backend, run, assignment)
         self._closer = util.Finalize(self, Crew.close, (self._crew,), exitpriority=10)
-        self._tape = Tape(self._store)
+        self._tape = Tape(self._store, plan.info_keys)
         self._recorder = Recorder(self.num_envs)
         self._known_spec: StepSpec | None = None
         self._version = 0
@@ -100,8 +101,11 @@ class ParallelCollector(BaseCollector):
         began = perf_counter()
         base = self._tape.open(turns)
         happened = []
-        for ends, some in self._ask("filled", "fill", base, turns):
+        for ends, infos, some in self._ask("filled", "fill", base, turns):
             self._tape.side.add(*ends)
+            for table, entries in zip((self._tape.infos, self._tape.obs_infos), infos, strict=True):
+                for row, info in entries:
+                    table.put(row, info)
             happened.append(some)
         self._tape.append(range(base, base + turns * self.num_envs))
         self._record(happened, perf_counter() - began)
@@ -204,7 +208,7 @@ def _backend(plan: Envs, make_policy: PolicyFactory, workers: int, backend: Proc
                 fix="pass outrider.Envs(env, num_envs): the environments are built in the workers",
             )
         )
-    if not callable(make_policy):
+    if isinstance(make_policy, Policy) or not callable(make_policy):
         raise ConfigError(
             explain(
                 expected="a callable without arguments that returns a policy",
@@ -215,7 +219,7 @@ def _backend(plan: Envs, make_policy: PolicyFactory, workers: int, backend: Proc
         )
     check_count(workers, "workers")
     backend = Processes() if backend is None else backend
-    if not isinstance(backend, Processes) or backend.workers not in (None, workers):
+    if backend.workers not in (None, workers):
         raise ConfigError(
             explain(
                 expected="Processes() without a number of workers of its own",

@@ -116,7 +116,7 @@ class _Server:
             store, given = self._group.store, self._assignment
             driver = InlineDriver(self._group, store)
             driver.description = describe(self._group.envs, self._group.first)
-            envs = VecEnv(driver, "")
+            envs = VecEnv(driver, "", info_keys=self._group.info_keys)
             terms = Terms(given.seed, given.action_map, self._columns)
             self._loop = Loop(envs, as_policy(given.make_policy()), terms, self._events)
             self._arrange(lane_seeds(given.seed, self._loop.lane_numbers), None)
@@ -143,9 +143,11 @@ class _Server:
         with loop.calls():
             loop.ready()
             loop.fill(base, turns)
-        ends = loop.tape.side.take_all()
-        loop.tape.discard()
-        return "filled", (ends, self._events.take())
+        tape, stop = loop.tape, base + (turns + 1) * self._group.store.num_envs
+        infos = tape.infos.take(base, stop), tape.obs_infos.take(base, stop)
+        ends = tape.side.take_all()
+        tape.discard()
+        return "filled", (ends, infos, self._events.take())
 
     def _episodes(self, count: int, per_lane: bool) -> tuple[str, Any]:  # noqa: FBT001 - the content of a message
         loop, group, store = self._made_loop(), self._group, self._group.store
@@ -179,7 +181,7 @@ class Events(Recorder):
         super().__init__(len(lanes))
         self._first = lanes.start
         self._stopped: list[tuple[np.ndarray, ...]] = []
-        self._seen = (0, 0, 0.0, 0.0, 0.0)
+        self._seen = (0, 0), (0.0, 0.0, 0.0)
 
     def add_episodes(self, lanes: np.ndarray, returns: np.ndarray, lengths: np.ndarray, cut: np.ndarray) -> None:
         """See `Recorder.add_episodes`."""
@@ -188,9 +190,10 @@ class Events(Recorder):
 
     def take(self) -> Happened:
         """What has happened since the last call."""
-        now = (self.steps, self.cuts, self.seconds, self.policy_seconds, self.env_seconds)
-        before, self._seen = self._seen, now
+        counts, seconds = (self.steps, self.cuts), (self.seconds, self.policy_seconds, self.env_seconds)
+        (old_steps, old_cuts), old_seconds = self._seen
+        self._seen = counts, seconds
         stopped, self._stopped = self._stopped, []
-        steps, cuts, *seconds = (b - a for a, b in zip(before, now, strict=True))
         marked = sum(int(cut.sum()) for *_, cut in stopped)
-        return Happened(steps, cuts - marked, stopped, tuple(seconds))
+        spent = tuple(now - before for before, now in zip(old_seconds, seconds, strict=True))
+        return Happened(self.steps - old_steps, self.cuts - old_cuts - marked, stopped, spent)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from outrider import tree
+from outrider.collect.infos import InfoTable
 from outrider.collect.side import SideTable
 from outrider.memory.rows import Rows
 from outrider.records.episodes import Episodes
@@ -46,10 +47,12 @@ class Tape:
     Attributes:
         columns: the collector's columns, once the policy's output is known.
         side: the true last observations of ended episodes.
+        infos, obs_infos: wanted infos, by row of the step and by row of the observation that they came with.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, info_keys: tuple[str, ...] = ()) -> None:
         self.store = store
+        self.infos, self.obs_infos = InfoTable(info_keys), InfoTable(info_keys)
         self.side = SideTable(store.frame.rows.specs["obs"])
         self.columns: Rows | None = None
         self._blocks: list[_Block] = []
@@ -119,6 +122,8 @@ class Tape:
             return self._gather_rollout(length)
         self._log.clear()
         self._blocks.clear()
+        infos = self._take_infos(np.arange(block.base, block.base + block.rows).reshape(length + 1, -1))
+        self._forget_infos(block)
         root = self.store.pool.lend(block.base, block.rows)
         leading = (length + 1, self.store.num_envs)
         rows = self.store.rows.view(root, block.base, leading)
@@ -126,7 +131,18 @@ class Tape:
         order = np.argsort(self.side.rows[: len(self.side)])
         index = self.side.rows[order] - block.base
         final_obs, final_state = self.side.take(order)
-        return self._rollout(rows, columns, length, (index, final_obs, final_state))
+        return self._rollout({**rows, **infos}, columns, length, (index, final_obs, final_state))
+
+    def _take_infos(self, rows: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+        """Columns of the infos of `rows` and of the observations in them."""
+        if not self.infos:
+            return {"info": {}, "obs_info": {}}
+        return {"info": self.infos.columns(rows), "obs_info": self.obs_infos.columns(rows)}
+
+    def _forget_infos(self, block: _Block) -> None:
+        if self.infos:
+            for table in (self.infos, self.obs_infos):
+                table.take(block.base, block.base + block.rows)
 
     def _whole_block(self, length: int) -> _Block | None:
         """The block, if what is there is one block of `length` steps and nothing else."""
@@ -161,6 +177,8 @@ class Tape:
             extras=tree.map(steps, columns["extras"]),
             state=columns["state"],
             final_state=side[2],
+            info=tree.map(steps, rows["info"]),
+            obs_info=rows["obs_info"],
         )
 
     def _gather_rollout(self, length: int) -> Rollout:
@@ -176,9 +194,10 @@ class Tape:
         slots = self.side.find(chosen.reshape(-1))
         index = np.flatnonzero(slots >= 0)
         final_obs, final_state = self.side.take(slots[index])
-        taken = tree.take(self.store.rows.arrays, with_next), tree.take(self._made_columns().arrays, with_next)
+        taken = {**tree.take(self.store.rows.arrays, with_next), **self._take_infos(with_next)}
+        columns = tree.take(self._made_columns().arrays, with_next)
         self.release()
-        return self._rollout(*taken, length, (index, final_obs, final_state))
+        return self._rollout(taken, columns, length, (index, final_obs, final_state))
 
     def take_steps(self, count: int) -> Steps:
         """Hand out the first `count` rows in the order of arrival."""
@@ -222,7 +241,7 @@ class Tape:
         columns = self._made_columns().arrays
         taken = {name: tree.take(columns[name], rows) for name in ("action", "extras", "cut", "step", "version")}
         flags = {name: self.store.rows.arrays[name][rows] for name in ("reward", "terminated", "truncated")}
-        return taken | flags
+        return taken | flags | self._take_infos(rows)
 
     def take_episodes(self, since: int) -> Episodes:
         """Hand out all rows but the first `since`: whole episodes that have ended, in the order of their starts."""
@@ -269,6 +288,7 @@ class Tape:
         used = [bool(((rows >= block.base) & (rows < block.base + block.rows)).any()) for block in self._blocks]
         for block, is_used in zip(self._blocks, used, strict=True):
             if not is_used:
+                self._forget_infos(block)
                 self.store.pool.give_back(block.base, block.rows)
         self._blocks = [block for block, is_used in zip(self._blocks, used, strict=True) if is_used]
 

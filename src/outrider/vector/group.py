@@ -97,7 +97,7 @@ class EnvGroup:
         self.envs = envs
         self.first = first
         self.store = store
-        self._info_keys = info_keys
+        self.info_keys = info_keys
         space = envs[0].action_space
         self._action_space = space
         self._write = observation_writer(envs[0].observation_space, store.obs)
@@ -203,7 +203,7 @@ class EnvGroup:
         return failure(self._note[0], OPERATIONS[self._note[1]], error)
 
     def _keep(self, infos: Infos, lane: int, info: dict[str, Any], want: int) -> None:
-        kept = info if want == ALL_INFOS else {key: info[key] for key in self._info_keys if key in info}
+        kept = info if want == ALL_INFOS else {key: info[key] for key in self.info_keys if key in info}
         if kept:
             infos[lane] = kept
 
