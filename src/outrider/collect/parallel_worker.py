@@ -5,9 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from outrider.collect.actions import ActionMapName
 from outrider.collect.decide import Terms
@@ -26,6 +24,9 @@ from outrider.vector.env import VecEnv
 from outrider.vector.group import IDLE, EnvGroup, failure
 from outrider.vector.inline import InlineDriver
 from outrider.vector.worker import OPERATION, Channel, host
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["Assignment", "Happened", "PolicyFactory", "run"]
 
