@@ -9,6 +9,7 @@ import signal
 import time
 import warnings
 from collections import deque
+from multiprocessing import connection
 from typing import Any
 
 import cloudpickle
@@ -115,26 +116,27 @@ class Crew:
         """Processes that are alive."""
         return [m.process.pid for m in self.members if not self.closed and m.is_alive]
 
-    def close(self, patience: float = CLOSING_TIME) -> list[EnvironmentFailure]:
+    def close(self, patience: float | None = None) -> list[EnvironmentFailure]:
         """Ask every worker to close its environments, then end every process; return what failed.
 
         An interrupted close can be called again.
 
         Args:
-            patience: seconds for the environments to close.
+            patience: seconds for the environments to close; None means `CLOSING_TIME`.
         """
         if self._released or os.getpid() != self._pid:
             return []
         self.closed = True
         for member in self.members:
             member.ask_to_close()
-        self._wait_for_ends(patience)
+        self._wait_for_ends(CLOSING_TIME if patience is None else patience)
         for end in (signal.SIGTERM, signal.SIGKILL):
             for member in self.members:
                 if member.is_alive:
                     member.signal(end)
             self._wait_for_ends(TERMINATION_TIME)
         failures = [failure for member in self.members for failure in member.release()]
+        self.mapping.seal()
         self._released = True
         return failures
 
@@ -186,7 +188,8 @@ class Member:
     @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return self.process is not None and self.process.is_alive()
+        # Not by the process object, which cannot know of a process that somebody else has waited for.
+        return self.sentinel is not None and not connection.wait([self.sentinel], 0)
 
     def send(self, message: Any) -> None:
         """Send a message. It is announced first, so that the worker reads while a long one is being written."""
@@ -257,10 +260,13 @@ class Member:
 
     def death(self) -> WorkerDied:
         """Say how the worker died, and during what."""
-        self.process.join()
+        self.process.join(TERMINATION_TIME)
         code = self.process.exitcode
         lane, operation = int(self._header[LANE]), OPERATIONS[self._header[OPERATION]]
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+        if code is None:
+            how = "ended (why is known to whoever waited for it, such as a handler of SIGCHLD)"
+        else:
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         doing = f"during {operation} of lane {lane}"
         if operation in {"start", "wait"}:
             lane, doing = -1, "while it started" if operation == "start" else "while it had nothing to do"
@@ -300,6 +306,8 @@ class Member:
             self.silent = True
         except EnvironmentFailure as error:
             self._last.append(error)
+        except Exception:  # noqa: BLE001 - what else went wrong in a worker is not about closing, and was told before
+            return
 
     def release(self) -> list[EnvironmentFailure]:
         """Read what the worker said last, then let go of its process and descriptors; return what failed."""
@@ -312,7 +320,9 @@ class Member:
         if self.process is not None:
             if self.sentinel != self.process.sentinel:
                 os.close(self.sentinel)
-            self.process.close()
+            self.process.join(TERMINATION_TIME)
+            with contextlib.suppress(ValueError):  # somebody else has waited for it
+                self.process.close()
         return failures
 
 

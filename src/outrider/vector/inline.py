@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -53,6 +55,7 @@ class InlineDriver(Driver):
         self.num_envs = len(group.envs)
         self._group = group
         self._posted: list[tuple[Any, Any, Any, int]] = []
+        self._closer = weakref.finalize(self, _close_forgotten, group, os.getpid())
 
     def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:
         """See `Driver.post`."""
@@ -89,7 +92,9 @@ class InlineDriver(Driver):
     def close(self) -> list[EnvironmentFailure]:
         """See `Driver.close`."""
         self._posted.clear()
-        return self._group.close()
+        failures = self._group.close()
+        self._closer.detach()
+        return failures
 
     @property
     def lanes(self) -> range:
@@ -114,6 +119,12 @@ def run(group: EnvGroup, lanes: Any, rows: Any, op: Any, want: int) -> list[int]
     group.reset(lanes[resets].tolist(), rows[resets].tolist(), want)
     steps = ~resets
     return group.step(lanes[steps], rows[steps], (op[steps] == STEP_AND_HOLD).tolist(), want)
+
+
+def _close_forgotten(group: EnvGroup, pid: int) -> None:
+    """Close environments that nobody closed, but not in a process that was forked from theirs."""
+    if os.getpid() == pid:
+        group.close()
 
 
 def _plain(numbers: Any) -> Any:

@@ -23,8 +23,8 @@ class Envs:
     """A plan for `num_envs` environments. Nothing is started: `make_vec` does that, here or in workers.
 
     Args:
-        env: a Gymnasium id or spec, a factory (a callable without arguments that returns a new environment), or a list of
-            factories, one for each lane.
+        env: a Gymnasium id or spec, a factory (a callable without arguments that returns a new environment), or a list
+            of factories, one for each lane.
         num_envs: how many; may be left out for a list.
         info_keys: keys of the info dicts that are wanted as columns of rollouts; all others cost nothing.
         max_episode_steps: set `truncated` after so many steps, in addition to the environment's own flags.

@@ -133,7 +133,7 @@ class ProcessDriver(Driver):
         self._ended = [0] * len(crew.members)
         self._busy: set[int] = set()
         self._posted: list[Any] = []
-        self._closer = util.Finalize(self, Crew.close, (crew,), exitpriority=10)
+        self._closer = util.Finalize(self, Crew.close, (crew, FAILING_TIME), exitpriority=10)
 
     def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:
         """See `Driver.post`. A worker may be given further lanes while it is busy with others."""
@@ -172,8 +172,7 @@ class ProcessDriver(Driver):
         self._check_open()
         try:
             self._wait_for_workers()
-        except BaseException:
-            # After an interrupt, too: nobody could say any more which answer belongs to which request.
+        except EnvironmentFailure:
             self._fail()
             raise
         posted, self._posted = self._posted, []
@@ -260,7 +259,8 @@ class ProcessDriver(Driver):
 
     def close(self) -> list[EnvironmentFailure]:
         """See `Driver.close`."""
-        failures = self._crew.close()
+        # Whoever closes in the middle of a step does not want to wait for it.
+        failures = self._crew.close(FAILING_TIME if self._busy else None)
         self._closer.cancel()
         return failures
 

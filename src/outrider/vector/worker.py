@@ -62,8 +62,13 @@ def host(start: WorkerStart, serve: Callable[[Channel, EnvGroup, Any], None]) ->
     try:
         description = describe(envs, start.first)
         channel.send("description", description)
-        frame: Frame | None = channel.receive()
-        group = None if frame is None else EnvGroup(envs, start.first, Store(start.mapping, frame), info_keys, note)
+        # Where another worker failed, this one is told to close instead.
+        frame = channel.receive()
+        group = (
+            None
+            if not isinstance(frame, Frame)
+            else EnvGroup(envs, start.first, Store(start.mapping, frame), info_keys, note)
+        )
     except Exception as error:  # noqa: BLE001 - whatever a space's comparison raises belongs to the parent
         channel.send("failure", error)
         group = None

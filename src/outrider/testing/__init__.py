@@ -1,0 +1,25 @@
+"""What proves that environments, policies and backends keep Outrider's rules; the suites need pytest.
+
+Names are imported when they are first used, so that a check without pytest can be used without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outrider.testing.vec_env import VecEnvConformance as VecEnvConformance
+
+_HOMES = {"VecEnvConformance": "outrider.testing.vec_env"}
+
+__all__ = [*_HOMES]  # noqa: PLE0604 - the keys are strings
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        msg = f"module 'outrider.testing' has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

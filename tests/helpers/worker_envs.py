@@ -1,0 +1,98 @@
+"""Environments for the faults of worker processes."""
+
+import os
+import signal
+import threading
+
+import threadpoolctl
+
+from helpers.envs import CounterEnv, FaultyEnv
+
+
+class QuitEnv(FaultyEnv):
+    """Ends its process without a word, where FaultyEnv would hang."""
+
+    def __init__(self, where="step", at=0):
+        super().__init__("hang", where, at)
+
+    def fail_in(self, where):
+        if where == self.where:
+            self.calls += 1
+            if self.calls == self.at + 1:
+                os._exit(3)
+
+
+class LoggedEnv(FaultyEnv):
+    """Appends its name to a file whenever it is closed."""
+
+    def __init__(self, path, name, fault="raise", where="nowhere", at=0):
+        self.path, self.name = path, name
+        super().__init__(fault, where, at)
+
+    def close(self):
+        with self.path.open("a") as file:
+            file.write(f"{self.name}\n")
+        super().close()
+
+
+class ParentEnv(CounterEnv):
+    """Starts a process of its own, which outlives it, and is killed in its second step."""
+
+    def __init__(self):
+        super().__init__()
+        # A forked child inherits what the worker has open.
+        self.child = os.fork()
+        if self.child == 0:
+            signal.pause()
+            os._exit(0)
+
+    def step(self, action):
+        if self.count == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+class ThreadsEnv(CounterEnv):
+    """Says how many threads numeric libraries would use here."""
+
+    def threads(self):
+        return [pool["num_threads"] for pool in threadpoolctl.threadpool_info()]
+
+
+class UnpicklableError(Exception):
+    """An exception that cannot be pickled, because of what it holds."""
+
+    def __init__(self, message):
+        super().__init__(message)
+        self.lock = threading.Lock()
+
+
+class UnreadableError(Exception):
+    """An exception that can be pickled, but not unpickled."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+class RaisingEnv(CounterEnv):
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def step(self, action):
+        raise self.error()
+
+
+class StubbornInfoEnv(CounterEnv):
+    def step(self, action):
+        *result, _ = super().step(action)
+        return (*result, {"stubborn": Unloadable()})
+
+
+class Unloadable:
+    def __reduce__(self):
+        return (refuse, ())
+
+
+def refuse():
+    raise RuntimeError("cannot be made again")
