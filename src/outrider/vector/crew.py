@@ -8,6 +8,7 @@ import os
 import signal
 import time
 import warnings
+import weakref
 from collections import deque
 from multiprocessing import connection
 from typing import Any
@@ -164,7 +165,8 @@ class Member:
         self.silent = False
         self.inbox, self.outbox = make_bell(), make_bell()
         self.connection, self._theirs = crew.pipe()
-        self._crew = crew
+        # No cycle: a mapping is to be let go of with the last reference to it, not at some later garbage collection.
+        self._crew: Crew = weakref.proxy(crew)
         self._header = headers(crew.mapping)[index * HEADER_WORDS : (index + 1) * HEADER_WORDS]
         self._header[LANE], self._header[OPERATION] = lanes.start, STARTING
         self._read = 0
