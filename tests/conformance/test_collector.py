@@ -5,7 +5,6 @@ from contextlib import contextmanager
 import outrider
 from outrider.testing.collector import CollectorConformance
 
-
 START = "fork"
 """Which way workers start is for the tests of environments; this one takes least time."""
 

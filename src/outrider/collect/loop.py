@@ -208,6 +208,8 @@ class Loop:
         else:
             op = shares.operation(stepping)
             ended = self.turn(self._packed(stepping), self._packed(stepping + start), op, resetting)
+            if not ended and not len(resetting):
+                return stepping, NO_LANES
             hold = np.broadcast_to(op, len(stepping)) == STEP_AND_HOLD
             held = [lane for lane in ended if hold[np.searchsorted(stepping, lane)]]
         self.decider.begin(resetting, resetting + after)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -96,16 +95,15 @@ class CollectorConformance:
 
     def test_rows_come_once_and_in_order(self) -> None:
         with self.traced(3) as collector:
-            parts = []
-            for record in (collector.steps(5), collector.rollout(4), collector.steps(1), collector.steps(20)):
-                parts.append(record if isinstance(record, outrider.Steps) else record.flatten())
+            parts = [collector.steps(5), collector.rollout(4).flatten(), collector.steps(1), collector.steps(20)]
             for lane in range(3):
                 told = np.concatenate([part.extras["told"][2][part.env_id == lane] for part in parts])
                 assert told.tolist() == list(range(len(told)))
 
     def test_bad_requests_are_refused_before_anything_is_stepped(self) -> None:
         with self.traced(2) as collector:
-            for bad in (0, -1, 2.0, True, None, "2"):
+            refused: tuple[Any, ...] = (0, -1, 2.0, True, None, "2")
+            for bad in refused:
                 for call in (collector.rollout, collector.steps, collector.episodes, collector.rollouts):
                     with pytest.raises(ConfigError):
                         call(bad)
