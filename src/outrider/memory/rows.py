@@ -64,7 +64,8 @@ class Rows:
     def __init__(self, mapping: Mapping, layout: Layout) -> None:
         self.layout = layout
         self._mapping = mapping
-        self._leaves: list[tuple[LeafSpec, int]] = list(zip(tree.leaves(layout.specs), layout.offsets(), strict=True))
+        places = zip(tree.leaves(layout.specs), layout.offsets(), strict=True)
+        self._leaves = [(spec.shape, spec.dtype, offset, spec.nbytes) for spec, offset in places]
         self._parts: dict[str, tuple[Tree, int, int]] = {}
         first = 0
         for key, specs in layout.specs.items() if isinstance(layout.specs, dict) else ():
@@ -87,8 +88,8 @@ class Rows:
     @staticmethod
     def _views(leaves: Any, root: np.ndarray, base: int, leading: tuple[int, ...]) -> list[np.ndarray]:
         return [
-            np.ndarray((*leading, *spec.shape), spec.dtype, root, offset + base * spec.nbytes)
-            for spec, offset in leaves
+            np.ndarray((*leading, *shape), dtype, root, offset + base * nbytes)
+            for shape, dtype, offset, nbytes in leaves
         ]
 
     def copy(self, source: Any, target: Any) -> None:
@@ -98,8 +99,8 @@ class Rows:
 
     def discard(self, start: int, stop: int) -> None:
         """Give the memory of rows [start, stop) back to the system."""
-        for spec, offset in self._leaves:
-            self._mapping.discard(offset + start * spec.nbytes, offset + stop * spec.nbytes)
+        for *_, offset, nbytes in self._leaves:
+            self._mapping.discard(offset + start * nbytes, offset + stop * nbytes)
 
 
 def _up(at: int) -> int:

@@ -240,8 +240,14 @@ class Member:
             return
 
     def _receive(self) -> None:
-        kind, content, error = unpack(self.connection.recv_bytes())
-        self._read += 1
+        try:
+            message = self.connection.recv_bytes()
+            self._read += 1
+        except KeyboardInterrupt:
+            # Half a message may have been read, and what follows it could not be understood.
+            self._crew.close(FAILING_TIME)
+            raise
+        kind, content, error = unpack(message)
         if error is not None:
             content = self._unreadable(kind, error)
         if kind == "failure":

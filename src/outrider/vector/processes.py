@@ -185,15 +185,15 @@ class ProcessDriver(Driver):
 
     def _wait_for_workers(self) -> None:
         """Return when every busy worker has finished; look a few times before blocking."""
-        busy = self._busy
-        for _ in range(self._turns):
-            if self._all_finished():
-                break
-            os.sched_yield()
-        else:
+        headers, issued, turns = self._headers, self._issued, self._turns
+        for index in self._busy:
+            while turns and headers[index][FINISHED] != issued[index]:
+                turns -= 1
+                os.sched_yield()
+        if not turns:
             self._doze()
         self._fence()
-        for index in busy:
+        for index in self._busy:
             self._crew.members[index].catch_up()
 
     def _doze(self) -> None:

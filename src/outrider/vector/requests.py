@@ -61,25 +61,26 @@ def write_actions(target: Tree, actions: Tree, lanes: Any) -> None:
     Raises:
         SpecError: structure, shape or dtype do not fit.
     """
-    at = indexer(lanes)
+    if isinstance(target, np.ndarray):
+        _write_leaf(target, actions, lanes)
+    else:
+        tree.map(lambda leaf, given: _write_leaf(leaf, given, lanes), target, actions)
 
-    def write(leaf: np.ndarray, given: Any) -> None:
-        array = np.asarray(given)
-        expected = (len(lanes), *leaf.shape[1:])
-        if array.shape != expected or not (
-            array.dtype == leaf.dtype or np.can_cast(array.dtype, leaf.dtype, "same_kind")
-        ):
-            raise SpecError(
-                explain(
-                    expected=f"shape {expected}, dtype {leaf.dtype}",
-                    found=f"shape {array.shape}, dtype {array.dtype}",
-                    where="actions",
-                    fix="pass a batch with one action for each lane",
-                )
+
+def _write_leaf(leaf: np.ndarray, given: Any, lanes: Any) -> None:
+    array = np.asarray(given)
+    expected = (len(lanes), *leaf.shape[1:])
+    fits = array.dtype == leaf.dtype or np.can_cast(array.dtype, leaf.dtype, "same_kind")
+    if array.shape != expected or not fits:
+        raise SpecError(
+            explain(
+                expected=f"shape {expected}, dtype {leaf.dtype}",
+                found=f"shape {array.shape}, dtype {array.dtype}",
+                where="actions",
+                fix="pass a batch with one action for each lane",
             )
-        leaf[at] = array
-
-    tree.map(write, target, actions)
+        )
+    leaf[indexer(lanes)] = array
 
 
 def check_mask(mask: Any, num_envs: int) -> np.ndarray:
