@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import threading
@@ -100,6 +101,24 @@ class NestedEnv(gymnasium.Env):
         self.last_action = action
         self.count += 1
         return self.observation(), float(self.np_random.normal()), False, self.count >= self.length, {}
+
+
+class StrictEnv(CounterEnv):
+    """A `CounterEnv` of any action space; keeps copies of its actions in `received` and refuses what is no member."""
+
+    def __init__(self, action_space: gymnasium.Space, length: int = 10, *, strict: bool = True):
+        super().__init__(length)
+        self.action_space = copy.deepcopy(action_space)
+        self.strict = strict
+        self.received = []
+
+    def step(self, action):
+        # A scalar of a Box comes as a NumPy scalar, as from Gymnasium's own vector environments.
+        member = np.asarray(action) if isinstance(action, np.floating) else action
+        if self.strict and not self.action_space.contains(member):
+            raise ValueError(f"expected an action of {self.action_space}, found {action!r}")
+        self.received.append(copy.deepcopy(action))
+        return super().step(action)
 
 
 class FaultyEnv(CounterEnv):
