@@ -1,6 +1,7 @@
 """The shipped suite on every backend that there is."""
 
 import os
+import types
 
 import numpy as np
 import pytest
@@ -10,9 +11,17 @@ from outrider import tree
 from outrider.memory.mapping import MemfdMapping, PortableMapping
 from outrider.testing import VecEnvConformance
 from outrider.testing.envs import CASES, make_case, same
+from outrider.vector import bells
 from outrider.vector.bells import EventBell, PipeBell
 
 METHODS = ("fork", "forkserver", "spawn")
+
+
+def go_without(monkeypatch):
+    for name in ("memfd_create", "eventfd", "pidfd_open"):
+        monkeypatch.delattr(os, name)
+    # connection.wait needs the module itself.
+    monkeypatch.setattr(bells, "select", types.SimpleNamespace())
 
 
 class TestInline(VecEnvConformance):
@@ -26,12 +35,11 @@ class TestProcesses(VecEnvConformance):
 
 
 class TestPortable(VecEnvConformance):
-    """On systems without memfd and eventfd."""
+    """On systems without memfd, eventfd, pidfd and poll."""
 
     @pytest.fixture(autouse=True)
     def _nothing_of_linux(self, monkeypatch):
-        for name in ("memfd_create", "eventfd", "pidfd_open"):
-            monkeypatch.delattr(os, name)
+        go_without(monkeypatch)
 
     def backend(self):
         return outrider.Processes(start_method="fork")
@@ -40,8 +48,7 @@ class TestPortable(VecEnvConformance):
 @pytest.fixture
 def bare(monkeypatch, request):
     if request.param:
-        for name in ("memfd_create", "eventfd", "pidfd_open"):
-            monkeypatch.delattr(os, name)
+        go_without(monkeypatch)
     return request.param
 
 

@@ -189,7 +189,9 @@ def same(a: Any, b: Any) -> bool:
         return isinstance(b, type(a)) and len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, np.ndarray) and a.dtype == np.object_:
         return isinstance(b, np.ndarray) and a.shape == b.shape and all(map(same, a.flat, b.flat))
-    if isinstance(a, (np.ndarray, np.generic)):
-        alike = isinstance(b, (np.ndarray, np.generic)) and a.dtype == b.dtype and a.shape == b.shape
+    if isinstance(a, np.ndarray):
+        alike = isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape
         return alike and np.array_equal(a, b)
+    if isinstance(a, np.generic) and isinstance(b, np.generic) and a.dtype != b.dtype:
+        return False
     return bool(a == b)

@@ -256,6 +256,14 @@ class VecEnvConformance:
                     envs.step(actions)
             envs.step(good)
 
+    def test_integers_of_another_width_are_taken_as_they_are(self) -> None:
+        with self.make(make_case("bits"), 2) as envs:
+            envs.reset(seed=0)
+            for dtype in (np.int64, np.uint8, np.bool_, np.int32):
+                envs.step(np.ones((2, 5), dtype))
+            with pytest.raises(SpecError, match="actions"):
+                envs.step(np.full((2, 5), 257))
+
     def test_use_after_close(self) -> None:
         with self.make(lambda: Counter(9), 2) as envs:
             envs.reset()

@@ -150,7 +150,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         """Wait for what was sent.
 
         Raises:
-            OutriderError: nothing was sent.
+            OutriderError: nothing was sent, or the wait for it was interrupted before and cannot be gone on with.
             EnvironmentFailure: an environment failed; all environments are closed then.
         """
         if not self._under_way:
@@ -166,6 +166,15 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
                 self._under_way = sent
             raise
         lanes, rows, op = sent[0] if len(sent) == 1 else _merged(sent)
+        if len(back.lanes) != len(lanes):
+            raise OutriderError(
+                explain(
+                    expected="what was sent to come back",
+                    found="a wait that was interrupted, after which nobody can say which lanes have stepped",
+                    where="recv()",
+                    fix="reset these environments",
+                )
+            )
         ended = back.ended if len(sent) == 1 else sorted(back.ended)
         final = self._final_rows(lanes, rows, op, ended) if ended else NONE
         return Arrival(self.store, lanes, rows, ended, final, back.infos, back.final_infos)
@@ -173,7 +182,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
     def drain(self) -> None:
         """Wait for what is under way and drop it."""
         if self._under_way:
-            self.recv()
+            self.driver.wait()
+            self._under_way.clear()
 
     def _final_rows(self, lanes: Any, rows: Any, op: Any, ended: list[int]) -> np.ndarray:
         """Where the last observations are: aside if the lane was reset, in its own row if it is held."""

@@ -66,11 +66,11 @@ class InlineDriver(Driver):
         posted, self._posted = self._posted, []
         if not posted:
             # The wait before this one was interrupted; how far the lanes came is not known.
+            self._group.take_infos()
             return Returned(range(0), [])
         try:
             ended = [lane for request in posted for lane in run(self._group, *request)]
-        except BaseException:
-            # After an interrupt, too: some lanes have stepped, and nobody could say which.
+        except EnvironmentFailure:
             self.close()
             raise
         if any(want for *_, want in posted):

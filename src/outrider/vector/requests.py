@@ -70,7 +70,7 @@ def write_actions(target: Tree, actions: Tree, lanes: Any) -> None:
 def _write_leaf(leaf: np.ndarray, given: Any, lanes: Any) -> None:
     array = np.asarray(given)
     expected = (len(lanes), *leaf.shape[1:])
-    fits = array.dtype == leaf.dtype or np.can_cast(array.dtype, leaf.dtype, "same_kind")
+    fits = array.dtype == leaf.dtype or _keeps_values(array, leaf.dtype)
     if array.shape != expected or not fits:
         raise SpecError(
             explain(
@@ -81,6 +81,13 @@ def _write_leaf(leaf: np.ndarray, given: Any, lanes: Any) -> None:
             )
         )
     leaf[indexer(lanes)] = array
+
+
+def _keeps_values(array: np.ndarray, dtype: np.dtype[Any]) -> bool:
+    """Whether an array becomes `dtype` without more than rounding."""
+    if array.dtype.kind in "iub" and dtype.kind in "iu":
+        return bool((array == array.astype(dtype)).all())
+    return np.can_cast(array.dtype, dtype, "same_kind")
 
 
 def check_mask(mask: Any, num_envs: int) -> np.ndarray:
