@@ -76,19 +76,27 @@ class Collector(BaseCollector):
         envs.arrange_resets(envs.lanes, lane_seeds(self.seed, self._loop.lane_numbers), None)
 
     def _advance(self, turns: int) -> None:
-        self._loop.advance(turns)
+        # Rows that are there already are handed out even after the environments have failed.
+        if turns:
+            self._envs.check_open()
+            self._loop.advance(turns)
 
     def _episodes(self, count: int, *, per_lane: bool) -> Episodes:
+        self._envs.check_open()
+        self._loop.recover()
         self._loop.cut_running()
         carried = self._tape.count
         self._loop.run_episodes(Shares.of(count, self._envs.lanes, self.num_envs, per_lane=per_lane))
         return self._tape.take_episodes(carried)
 
     def _reset(self, seeds: list[int] | None, options: Sequence[dict[str, Any] | None] | None) -> None:
+        self._envs.check_open()
+        self._loop.recover()
         self._envs.arrange_resets(self._envs.lanes, seeds, options)
         self._loop.reset()
 
     def _spec(self) -> StepSpec:
+        self._envs.check_open()
         return self._loop.spec()
 
     def _load(self, weights: Tree) -> int:
@@ -96,7 +104,3 @@ class Collector(BaseCollector):
 
     def _end(self) -> None:
         """The environments belong to whoever made them."""
-
-    def _check_open(self) -> None:
-        super()._check_open()
-        self._envs.check_open()
