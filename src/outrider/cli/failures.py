@@ -56,7 +56,7 @@ def reported(*, debug: bool, out: Path | None = None) -> Iterator[None]:
         say(f"stopped by {'Ctrl-C' if not isinstance(stop, Signalled) else signal.Signals(stop.number).name}")
         code = 128 + (stop.number if isinstance(stop, Signalled) else signal.SIGINT)
         error: BaseException = stop
-    except Exception as failure:  # noqa: BLE001 - whatever it is, the user gets one line, and the traceback on demand
+    except (Exception, SystemExit) as failure:  # noqa: BLE001 - the user gets one line, and the traceback on demand
         error = failure
         code = REFUSED if isinstance(failure, (Refusal, ConfigError)) else FAILED
         say(f"error: {first_line(failure)}")
@@ -74,7 +74,7 @@ def say(line: str) -> None:
     typer.echo(f"outrider: {STYLE.sub('', line)}", err=True)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What is wrong, in one line, with the place in the user's code where there is one."""
     line = str(error).partition("\n")[0].strip().rstrip(".")
     if not isinstance(error, (OutriderError, Refusal)):
@@ -85,7 +85,7 @@ def first_line(error: Exception) -> str:
     return f"{line} (at {place[0]}, line {place[1]})" if place else line
 
 
-def place_of(error: Exception) -> tuple[str, str] | None:
+def place_of(error: BaseException) -> tuple[str, str] | None:
     """File and line where it happened: the innermost in a file named on the command line, else the innermost."""
     # The text of an error from a worker holds the traceback there.
     text = str(error) if isinstance(error, EnvironmentFailure) else "".join(traceback.format_exception(error))
@@ -119,6 +119,8 @@ def warnings_as_notes() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
+        # These are for who writes code, not for who runs a command. Raised as errors, they crash modules made by SWIG.
+        warnings.simplefilter("ignore", DeprecationWarning)
         replacement: Any = show  # called with positions only, though its declaration has names for all
         warnings.showwarning = replacement
         yield

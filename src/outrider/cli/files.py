@@ -88,7 +88,8 @@ def _import(path: str) -> ModuleType:
         loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        msg = f"{file.name}: the file cannot be imported: {type(error).__name__}: {error} (at {_place(error, path)})"
+        what = error.msg if isinstance(error, SyntaxError) else error
+        msg = f"{file.name}: the file cannot be imported: {type(error).__name__}: {what} (at {_place(error, path)})"
         raise ConfigError(msg) from error
     LOADED[path] = module
     return module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error (also: OUTRIDER_DEBUG=1).")]
+Debug = Annotated[bool, typer.Option("--debug", envvar="OUTRIDER_DEBUG", help="Show the traceback of an error.")]
 
 
 def main() -> None:
@@ -89,12 +88,12 @@ def collect(  # noqa: PLR0913 - the parameters of a command are its options
     debug: Debug = False,
 ) -> None:
     """Collect steps or episodes into a dataset. What has been stored stays, whatever happens later."""
-    from outrider.cli.collect import Request, run
     from outrider.cli.failures import reported
 
-    request = Request(env, policy, out, envs, workers, seed, append)
-    with reported(debug=debugging(debug), out=out):
-        run(request, steps, episodes)
+    with reported(debug=debug, out=out):
+        from outrider.cli.collect import Request, run
+
+        run(Request(env, policy, out, envs, workers, seed, append), steps, episodes)
 
 
 @app.command()
@@ -106,12 +105,8 @@ def show(
 ) -> None:
     """Show what a dataset holds: counts, returns, columns, where it came from, the first episodes."""
     from outrider.cli.failures import reported
-    from outrider.cli.show import run
 
-    with reported(debug=debugging(debug)):
+    with reported(debug=debug):
+        from outrider.cli.show import run
+
         run(folder, episodes)
-
-
-def debugging(flag: bool) -> bool:  # noqa: FBT001 - one flag, named by the function
-    """Whether tracebacks are wanted, by the flag or by the environment."""
-    return flag or os.environ.get("OUTRIDER_DEBUG", "0") not in ("", "0")
