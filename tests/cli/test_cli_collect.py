@@ -1,6 +1,7 @@
 """`outrider collect`: what it stores and says, and what it refuses."""
 
 import errno
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from helpers.cli import SCRIPT, assert_same_steps, outrider, started, stored
 from outrider import Dataset
 from outrider.cli import collect as module
+from outrider.cli.checks import workers_of
 from outrider.dataset.columns import Columns
 
 POLICY = """
@@ -74,6 +76,12 @@ def test_random_actions_are_the_same_in_workers(tmp_path, env):
     for workers in ("0", "auto"):
         outrider("collect", env, "--steps", 333, "--envs", 4, "--workers", workers, "--out", tmp_path / workers)
     assert_same_steps(stored(tmp_path / "0"), stored(tmp_path / "auto"))
+
+
+@pytest.mark.parametrize(("cores", "envs", "workers"), ((1, 16, 0), (8, 1, 0), (4, 16, 4), (64, 16, 16)))
+def test_as_many_workers_as_cores(monkeypatch, cores, envs, workers):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert workers_of("auto", envs) == workers
 
 
 def test_seeds(tmp_path):

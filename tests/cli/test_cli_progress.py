@@ -12,8 +12,8 @@ from outrider.cli.progress import progress_bar
 
 
 def test_nothing_is_written_where_there_is_no_terminal(capfd):
-    with progress_bar("steps", 10, visible=False) as bar:
-        bar.advance(10, 5.0, np.ones(3))
+    with progress_bar("steps", 10, lambda: np.ones(3), visible=False) as bar:
+        bar.advance(10, 5.0)
     assert capfd.readouterr() == ("", "")
 
 

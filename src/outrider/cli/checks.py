@@ -39,7 +39,8 @@ def workers_of(text: str, num_envs: int) -> int:
         Refusal: no number of 0 or more and not "auto", or more workers than environments.
     """
     if text == "auto":
-        return min(len(os.sched_getaffinity(0)), num_envs)
+        workers = min(len(os.sched_getaffinity(0)), num_envs)
+        return 0 if workers == 1 else workers  # a single one would only add a process
     if not text.isdecimal():
         msg = f"--workers: expected a number of 0 or more, or auto, found {text!r}"
         raise Refusal(msg)

@@ -135,14 +135,15 @@ def _store(job: Job, collector: BaseCollector, dataset: Dataset) -> Timing:
     take: Callable[[int], Block]
     take = collector.steps if job.unit == "steps" else partial(take_episodes, collector)
     timing, before, began = Timing(), collector.stats, perf_counter()
-    with progress_bar(job.unit, job.count, visible=sys.stderr.isatty()) as bar:
+    visible = sys.stderr.isatty()
+    with progress_bar(job.unit, job.count, lambda: collector.stats.returns, visible=visible) as bar:
         for block, units in blocks(take, job.count, collector.num_envs):
             start = perf_counter()
             timing.steps += dataset.append(block)
             now = perf_counter()
             timing.storing += now - start
             timing.loop = now - began
-            bar.advance(units, timing.steps / timing.loop, collector.stats.returns)
+            bar.advance(units, timing.steps / timing.loop)
     after = collector.stats
     timing.policy = after.policy_seconds - before.policy_seconds
     timing.environments = after.env_seconds - before.env_seconds

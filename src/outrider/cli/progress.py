@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
     from rich.progress import Progress, TaskID
 
 __all__ = ["Bar", "progress_bar"]
+
+Returns: TypeAlias = "Callable[[], np.ndarray]"
+"""Gives the returns of the last episodes, float64 [e], the newest last."""
 
 RECENT = 100
 """Episodes that the running return is the mean of."""
@@ -19,38 +22,34 @@ RECENT = 100
 class Bar(Protocol):
     """What shows how far the work is."""
 
-    def advance(self, units: int, speed: float, returns: np.ndarray) -> None:
-        """Show that so many more are done.
-
-        Args:
-            units: steps or episodes, whichever are counted.
-            speed: steps per second so far.
-            returns: float64 [e], of the last episodes, the newest last.
-        """
+    def advance(self, units: int, speed: float) -> None:
+        """Show that so many more steps or episodes are done, and how many steps per second were taken so far."""
 
 
 class NoBar:
     """Shows nothing."""
 
-    def advance(self, units: int, speed: float, returns: np.ndarray) -> None:
+    def advance(self, units: int, speed: float) -> None:
         """See `Bar.advance`."""
 
 
 class RichBar:
     """A line that is drawn again and again."""
 
-    def __init__(self, progress: Progress, task: TaskID) -> None:
+    def __init__(self, returns: Returns, progress: Progress, task: TaskID) -> None:
+        self._returns = returns
         self._progress = progress
         self._task = task
 
-    def advance(self, units: int, speed: float, returns: np.ndarray) -> None:
+    def advance(self, units: int, speed: float) -> None:
         """See `Bar.advance`."""
+        returns = self._returns()
         mean = f"return {returns[-RECENT:].mean():.4g}" if len(returns) else ""
         self._progress.update(self._task, advance=units, speed=f"{speed:,.0f} steps/s", mean=mean)
 
 
 @contextmanager
-def progress_bar(unit: str, total: int, *, visible: bool) -> Iterator[Bar]:
+def progress_bar(unit: str, total: int, returns: Returns, *, visible: bool) -> Iterator[Bar]:
     """A bar over `total` steps or episodes, gone when the block is left; without `visible`, nothing is written."""
     if not visible:
         yield NoBar()
@@ -68,4 +67,4 @@ def progress_bar(unit: str, total: int, *, visible: bool) -> Iterator[Bar]:
         progress.TimeRemainingColumn(),
     )
     with progress.Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as shown:
-        yield RichBar(shown, shown.add_task("", total=total, speed="", mean=""))
+        yield RichBar(returns, shown, shown.add_task("", total=total, speed="", mean=""))
