@@ -19,7 +19,7 @@ from outrider.errors import ConfigError, PolicyError, explain
 from outrider.policies.base import Policy
 from outrider.records.episodes import Episodes
 from outrider.records.step_spec import StepSpec
-from outrider.seeding import resolve_seed
+from outrider.seeding import lane_seeds, resolve_seed
 from outrider.tree import Tree
 from outrider.vector.crew import FAILING_TIME, Crew
 from outrider.vector.plan import Envs, check_count
@@ -111,10 +111,11 @@ class ParallelCollector(BaseCollector):
         self._record(happened, perf_counter() - began)
 
     def _episodes(self, count: int, *, per_lane: bool) -> Episodes:
+        seeds = self._first_seeds()
         self._spec()
         began = perf_counter()
         self._tape.cut_open()
-        answers = self._ask("episodes", "episodes", count, per_lane)
+        answers = self._ask("episodes", "episodes", count, per_lane, seeds)
         self._record([some for _, some in answers], perf_counter() - began)
         return _in_order(Episodes.concatenate([episodes for episodes, _ in answers if episodes is not None]))
 
@@ -125,9 +126,14 @@ class ParallelCollector(BaseCollector):
                     expected=f"{self.num_envs} options", found=len(options), where="reset", fix="pass one for each lane"
                 )
             )
+        seeds = self._first_seeds() if seeds is None else seeds
         self._spec()
         self._tape.cut_open()
         self._record(self._ask("reset", "reset", seeds, options), 0.0)
+
+    def _first_seeds(self) -> list[int] | None:
+        """Seeds for a first call that resets: finding out what rows look like is about to use those of the workers."""
+        return lane_seeds(self.seed, np.arange(self.num_envs)) if self._known_spec is None else None
 
     def _spec(self) -> StepSpec:
         """Let each worker reset its lanes and decide once; give all of them the same columns."""

@@ -163,6 +163,26 @@ class CollectorConformance:
             for name in COLUMNS:
                 assert_same(getattr(mine, name), getattr(other, name), name)
 
+    @pytest.mark.parametrize("first", ("episodes", "reset", "reset with options"))
+    def test_the_first_resets_have_the_seeds_of_the_run(self, first: str) -> None:
+        def collect(collector: BaseCollector) -> Any:
+            if first == "episodes":
+                return collector.episodes(3, quota="per_env").obs[:, 1:], collector.rollout(4).obs[..., 1:]
+            collector.reset(options=None if first == "reset" else {"level": 1})
+            return (collector.rollout(4).obs[..., 1:],)
+
+        with self.traced(4, seed=11) as collector:
+            found = collect(collector)
+        envs = outrider.make_vec(partial(Traced, (1, 2, 3, 5)), 4)
+        reference = outrider.Collector(envs, TracedPolicy(), seed=11)
+        if first != "episodes":
+            expected: Any = (reference.rollout(4).obs[..., 1:],)
+        else:
+            expected = collect(reference)
+        reference.close()
+        envs.close()
+        assert_same(found, expected, "obs")
+
     def test_ids_and_steps_go_on_over_calls(self) -> None:
         with self.traced(2, 5) as collector:
             first, second = collector.rollout(2), collector.rollout(2)

@@ -114,7 +114,13 @@ class EnvGroup:
 
     def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
         """Set (seed, options) that the next reset of each of these lanes is called with."""
-        self._reset_arguments.update(arguments)
+        for lane, (seed, options) in arguments.items():
+            before = self._reset_arguments.get(lane, (None, None))
+            # None leaves what was set before and not used yet: options do not unseed a lane.
+            self._reset_arguments[lane] = (
+                before[0] if seed is None else seed,
+                before[1] if options is None else options,
+            )
 
     def reset(self, lanes: Iterable[int], rows: Iterable[int], want: int = NO_INFOS) -> None:
         """Reset `lanes` and write their observations to `rows`.
