@@ -142,8 +142,14 @@ def test_an_unguarded_main_is_told_what_to_do(start, method):
     assert "if __name__ == '__main__'" in errors.rstrip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("where", ("module", "function", "cycle"))
-@pytest.mark.parametrize("method", ("inline", *METHODS))
+@pytest.mark.parametrize(
+    ("method", "where"),
+    (
+        *((method, where) for method in ("inline", "fork") for where in ("module", "function", "cycle")),
+        ("forkserver", "module"),
+        ("spawn", "cycle"),
+    ),
+)
 def test_a_script_may_forget_to_close(start, tmp_path, method, where):
     body = {
         "module": "if __name__ == '__main__': envs = make(); envs.step(actions)",

@@ -15,7 +15,15 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 import outrider
 from outrider import tree
 from outrider.errors import OutriderError
-from outrider.memory.mapping import MemfdMapping, PortableMapping, PrivateMapping, shared_mapping
+from outrider.memory.mapping import (
+    RESERVE,
+    SMALLEST,
+    MemfdMapping,
+    PortableMapping,
+    PrivateMapping,
+    _largest,
+    shared_mapping,
+)
 from outrider.memory.pool import RowPool
 from outrider.memory.rows import Layout, Rows
 from outrider.spec import LeafSpec
@@ -180,6 +188,25 @@ def test_a_mapping_begins_with_zeros_and_can_be_discarded(kind):
     assert (array[2 * page : 3 * page] == 7).all()
     if kind is not PrivateMapping:
         mapping.seal()
+
+
+def test_a_system_that_grants_less_address_space():
+    asked = []
+
+    def make(size):
+        asked.append(size)
+        if size > SMALLEST * 2:
+            raise OSError("no more")
+        return "made"
+
+    assert _largest(make) == ("made", SMALLEST * 2)
+    assert asked[0] == RESERVE
+    with pytest.raises(MemoryError):
+        _largest(refuse)
+
+
+def refuse(size):
+    raise MemoryError
 
 
 def test_the_best_mapping_that_the_system_has_is_taken(monkeypatch):

@@ -188,3 +188,25 @@ def test_lengths_are_drawn_by_the_environments_own_generators():
             envs.reset(seed=5)
             lengths.append([envs.step(np.zeros(6, np.int64))[2].tolist() for _ in range(30)])
     assert lengths[0] == lengths[1]
+
+
+@pytest.mark.parametrize("workers", (1, 2, 3))
+def test_random_subsets_under_way_at_once(workers):
+    rng = np.random.default_rng(workers)
+    counts = np.zeros(6, np.int64)
+    with outrider.make_vec(lambda: CounterEnv(10**6), 6, backend=outrider.Processes(workers, "fork")) as envs:
+        envs.reset()
+        for _ in range(300):
+            lanes = rng.permutation(6)[: rng.integers(1, 7)]
+            for some in np.split(lanes, np.unique(rng.integers(1, len(lanes) + 1, 2))):
+                if len(some) == 0:
+                    continue
+                if rng.random() < 0.1:
+                    envs.send_reset(some)
+                    counts[some] = 0
+                else:
+                    envs.send(np.zeros(len(some), np.int64), some)
+                    counts[some] += 1
+            arrival = envs.recv()
+            assert arrival.env_id.tolist() == sorted(lanes.tolist())
+            assert arrival.obs[:, 0].tolist() == counts[arrival.env_id].tolist()

@@ -36,6 +36,7 @@ REWARDS = {"integer": 2, "NumPy": np.float32(0.5), "one element": np.array([0.25
 class VecEnvConformance:
     """Tests of a backend. Subclass it in a module that pytest collects, and say which backend it is.
 
+    A backend is any object with a method `start(plan)` that returns an `outrider.vector.driver.Driver`.
     Each test makes environments with `make`, which closes them again; override it to make them in another way.
 
     Example:

@@ -29,6 +29,9 @@ __all__ = ["ProcessDriver", "Processes", "hire", "start_context"]
 class Processes:
     """Run the environments in worker processes, several to a worker.
 
+    What they return is shared memory: a process that is forked from this one (a worker of a PyTorch DataLoader, say)
+    and writes to a rollout changes it here, too.
+
     Args:
         workers: how many; by default one per processor, at most one per environment.
         start_method: "forkserver", "spawn" or "fork". By default forkserver where the system has it, because a fork of
