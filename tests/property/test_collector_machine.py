@@ -62,10 +62,13 @@ def assert_same(found, rows):
         tree.map(lambda a, b, name=name: np.testing.assert_array_equal(a, b, err_msg=name, strict=True), mine, expected)
 
 
-class CollectorMachine(RuleBasedStateMachine):
+class Machine(RuleBasedStateMachine):
+    """Calls that every collector takes; `open` makes one, whose lanes are those of `plain`."""
+
+    collector = None
+
     def __init__(self):
         super().__init__()
-        self.envs = None
         self.held = []
 
     @initialize(
@@ -74,11 +77,10 @@ class CollectorMachine(RuleBasedStateMachine):
     def begin(self, lanes, lengths, seed, recurrent):
         self.policy = Recurrent() if recurrent else Stateless()
         self.failing = self.policy if recurrent else self.policy.inner
-        self.envs = outrider.make_vec(lambda: Traced(lengths), lanes)
-        self.collector = outrider.Collector(self.envs, self.policy, seed=seed)
         self.plain = PlainLanes([Traced(lengths) for _ in range(lanes)], self.policy, seed)
         self.returned = 0
         self.known = False
+        self.collector = self.open(outrider.Envs(lambda: Traced(lengths), lanes), seed)
 
     def keep(self, record):
         """What is held must not change while collection goes on."""
@@ -119,12 +121,15 @@ class CollectorMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 9), per_env=st.booleans())
     def episodes(self, count, per_env):
-        before = sum(self.envs.get_attr("resets"))
+        self.run_episodes(count, per_env)
+
+    def run_episodes(self, count, per_env):
+        before = sum(lane.resets for lane in self.plain.lanes)
         found = self.collector.episodes(count, quota="per_env" if per_env else None)
         found.check()
         episodes = self.plain.episodes(count, per_env)
         assert len(found) == len(episodes) == count
-        assert sum(self.envs.get_attr("resets")) - before == count
+        assert sum(lane.resets for lane in self.plain.lanes) - before == count
         assert np.diff(found.boundaries).tolist() == [len(rows) for rows in episodes]
         assert_same(found.flatten(), [row for rows in episodes for row in rows])
         assert all(episode.is_complete for episode in found)
@@ -157,7 +162,62 @@ class CollectorMachine(RuleBasedStateMachine):
             self.plain.version += 1
         assert self.collector.publish(None) == self.plain.version
 
-    @precondition(lambda self: self.envs is not None and self.plain.taken)
+    @precondition(lambda self: self.held)
+    @rule()
+    def write(self):
+        """Whoever holds a record may write to it."""
+        record, _ = self.held.pop()
+        for leaf in tree.leaves((record.obs, record.action, record.extras, record.state, record.reward)):
+            if leaf.flags.writeable:
+                leaf[...] = 77
+
+    @invariant()
+    def nothing_is_lost(self):
+        if self.collector is None:
+            return
+        stats = self.collector.stats
+        assert stats.steps == self.plain.taken == self.returned + stats.carried
+        assert stats.carried == len(self.plain.rows)
+        ended = [pair for lane in self.plain.lanes for pair in lane.ended]
+        assert stats.episodes == len(ended)
+        assert stats.cuts == self.plain.cuts
+        assert sorted(zip(stats.returns.tolist(), stats.lengths.tolist(), strict=True)) == sorted(ended)
+        assert stats.episodes_per_lane.tolist() == [len(lane.ended) for lane in self.plain.lanes]
+
+    @invariant()
+    def what_is_held_stays(self):
+        for record, copy in self.held:
+            now = (record.obs, record.action, record.extras, record.state, record.reward, record.cut)
+            tree.map(np.testing.assert_array_equal, now, copy)
+
+    def teardown(self):
+        if self.collector is not None:
+            self.close()
+        # Hypothesis keeps machines for a while; each has reserved much address space.
+        self.collector = self.plain = None
+        self.held.clear()
+
+
+class InlineMachine(Machine):
+    """Everything in this process: resets can be counted, and failures leave the collector usable."""
+
+    envs = None
+
+    def open(self, plan, seed):
+        self.envs = outrider.make_vec(plan)
+        return outrider.Collector(self.envs, self.policy, seed=seed)
+
+    def close(self):
+        self.collector.close()
+        self.envs.close()
+        self.envs = None
+
+    @invariant()
+    def resets_are_as_many_as_needed(self):
+        if self.envs is not None:
+            assert self.envs.get_attr("resets") == tuple(lane.resets for lane in self.plain.lanes)
+
+    @precondition(lambda self: self.collector is not None and self.plain.taken)
     @rule(
         at=st.integers(1, 6),
         error=st.sampled_from((ValueError, KeyboardInterrupt)),
@@ -179,45 +239,35 @@ class CollectorMachine(RuleBasedStateMachine):
                 self.collector.episodes(50, quota=call)
             assert self.plain.episodes(50, call == "per_env", at - 1) is None
 
-    @precondition(lambda self: self.held)
-    @rule()
-    def write(self):
-        """Whoever holds a record may write to it."""
-        record, _ = self.held.pop()
-        for leaf in tree.leaves((record.obs, record.action, record.extras, record.state, record.reward)):
-            if leaf.flags.writeable:
-                leaf[...] = 77
 
-    @invariant()
-    def nothing_is_lost(self):
-        if self.envs is None:
-            return
-        stats = self.collector.stats
-        assert stats.steps == self.plain.taken == self.returned + stats.carried
-        assert stats.carried == len(self.plain.rows)
-        ended = [pair for lane in self.plain.lanes for pair in lane.ended]
-        assert stats.episodes == len(ended)
-        assert stats.cuts == self.plain.cuts
-        assert sorted(zip(stats.returns.tolist(), stats.lengths.tolist(), strict=True)) == sorted(ended)
-        assert stats.episodes_per_lane.tolist() == [len(lane.ended) for lane in self.plain.lanes]
-        assert self.envs.get_attr("resets") == tuple(lane.resets for lane in self.plain.lanes)
+class ParallelMachine(Machine):
+    """Two workers, where there are two lanes."""
 
-    @invariant()
-    def what_is_held_stays(self):
-        for record, copy in self.held:
-            now = (record.obs, record.action, record.extras, record.state, record.reward, record.cut)
-            tree.map(np.testing.assert_array_equal, now, copy)
+    def open(self, plan, seed):
+        policy = self.policy
+        backend = outrider.Processes(start_method="fork")
+        workers = min(2, plan.num_envs)
+        collector = outrider.ParallelCollector(plan, lambda: policy, workers=workers, backend=backend, seed=seed)
+        # The first call resets all lanes in any case.
+        assert collector.spec.num_envs == plan.num_envs
+        self.plain.settle()
+        self.known = True
+        return collector
 
-    def teardown(self):
-        if self.envs is not None:
-            self.collector.close()
-            self.envs.close()
-        # Hypothesis keeps machines for a while; each has reserved much address space.
-        self.envs = self.collector = self.plain = None
-        self.held.clear()
+    def close(self):
+        self.collector.close()
+
+    @rule(count=st.integers(1, 9))
+    def episodes(self, count):
+        """Each worker has its share of episodes, so that only equal shares are those of one process."""
+        self.run_episodes(count, per_env=True)
 
 
-CollectorMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+InlineMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow]
 )
-TestCollector = CollectorMachine.TestCase
+ParallelMachine.TestCase.settings = settings(
+    max_examples=15, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow]
+)
+TestInline = InlineMachine.TestCase
+TestParallel = ParallelMachine.TestCase
