@@ -14,7 +14,7 @@ from outrider.vector.store import Store, indexer
 __all__ = ["Arrival"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Arrival:
     """Lanes that have stepped or were reset, lent: copy what you keep, the arrays change once those lanes are sent on.
 

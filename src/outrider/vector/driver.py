@@ -53,7 +53,7 @@ class Description:
     render_mode: str | None
 
 
-@dataclass
+@dataclass(slots=True)
 class Returned:
     """What came back from a wait.
 

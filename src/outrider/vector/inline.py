@@ -14,7 +14,7 @@ import numpy as np
 from outrider.errors import EnvironmentFailure
 from outrider.memory.mapping import PrivateMapping
 from outrider.vector.driver import RESET, STEP_AND_HOLD, Driver, Returned, describe, one_description
-from outrider.vector.group import EnvGroup, build, quietly
+from outrider.vector.group import NO_INFOS, EnvGroup, build, quietly
 from outrider.vector.plan import Envs
 from outrider.vector.store import Frame, Store
 
@@ -68,17 +68,18 @@ class InlineDriver(Driver):
             # The wait before this one was interrupted; how far the lanes came is not known.
             self._group.take_infos()
             return Returned(range(0), [])
+        ended: list[int] = []
+        wanted = NO_INFOS
         try:
-            ended = [lane for request in posted for lane in run(self._group, *request)]
+            for lanes, rows, op, want in posted:
+                ended += run(self._group, lanes, rows, op, want)
+                wanted |= want
         except EnvironmentFailure:
             self.close()
             raise
-        if any(want for *_, want in posted):
-            infos, final_infos = self._group.take_infos()
-        else:
-            infos, final_infos = {}, {}
-        lanes = posted[0][0] if len(posted) == 1 else np.concatenate([np.asarray(request[0]) for request in posted])
-        return Returned(lanes, ended, infos, final_infos)
+        if len(posted) > 1:
+            lanes = np.concatenate([np.asarray(request[0]) for request in posted])
+        return Returned(lanes, ended, *self._group.take_infos()) if wanted else Returned(lanes, ended)
 
     def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
         """See `Driver.arrange_resets`."""
