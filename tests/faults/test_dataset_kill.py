@@ -48,6 +48,7 @@ def check_survivor(path, done):
         committed = committed_pieces(reader)
         assert_stored(reader, stored_runs([session(*PIECES[:committed])]), PLAN)
     with Dataset.open(path, writable=True) as writer:
+        assert not list(path.rglob("*.partial"))
         for piece in PIECES[committed:]:
             writer.append(record_of(piece, "rollout"))
     with Dataset.open(path) as reader:

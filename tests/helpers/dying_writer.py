@@ -11,6 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
+import zarr
+
 from helpers.stored_runs import fixed_plan, pieces_of, record_of
 from outrider.dataset import Dataset, column
 from outrider.records import StepSpec
@@ -64,7 +66,9 @@ def run_child(folder, count, moment):
 
 
 def main(folder, moment):
-    column.CHUNK_ROWS = 4
+    # Imported by the children, it would take most of the time; no thread of it may run before they are forked.
+    assert zarr.__name__ in sys.modules
+    column.CHUNK_ROWS = 8
     for count in itertools.count(1):
         path = f"{folder}/{moment}-{count}"
         done, status = run_child(path, count, moment)

@@ -4,7 +4,10 @@ import dataclasses
 import errno
 import json
 import multiprocessing
+import os
 import resource
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ from gymnasium import spaces
 
 from helpers.stored_runs import assert_stored, fixed_plan, pieces_of, record_of, stored_runs
 from outrider.dataset import Dataset, column
+from outrider.dataset.column import Column
 from outrider.errors import ClosedError, ConfigError, DatasetError, SpecError
 from outrider.records import StepSpec
 from outrider.spec import LeafSpec
@@ -64,18 +68,41 @@ def test_an_empty_folder_and_missing_parents_will_do(tmp_path):
 
 def test_a_parent_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(DatasetError, match=r"Dataset.create.*a folder that can be created.*FileExistsError"):
-        Dataset.create(tmp_path / "file" / "d", SPEC)
+    for path in ("file/d", "file/x/d"):
+        with pytest.raises(DatasetError, match=r"Dataset.create.*a folder that can be created.*a file.*/file'"):
+            Dataset.create(tmp_path / path, SPEC)
+    assert files_of(tmp_path) == {Path("file"): b""}
 
 
-def test_a_creation_that_fails_leaves_nothing(tmp_path, monkeypatch):
-    def rename(self, target):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(Path, "rename", rename)
-    with pytest.raises(DatasetError, match="Read-only file system"):
-        Dataset.create(tmp_path / "d", SPEC)
+def test_a_parent_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
+    # Permissions do not stop root, who may be the one to run this.
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.F_OK and path in (tmp_path, *tmp_path.parents))
+    with pytest.raises(DatasetError, match=r"a parent that may not be written to: '.*'.*whose parent you may write to"):
+        Dataset.create(tmp_path / "x" / "d", SPEC)
     assert list(tmp_path.iterdir()) == []
+
+
+def raising(error):
+    def stand_in(*args):
+        raise error
+
+    return stand_in
+
+
+@pytest.mark.parametrize("place", ((Path, "rename"), (Column, "create"), (Dataset, "_load")))
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    ((OSError(errno.EROFS, "Read-only file system"), DatasetError), (KeyboardInterrupt("now"), KeyboardInterrupt)),
+)
+def test_a_creation_that_fails_leaves_nothing(tmp_path, monkeypatch, place, error, seen):
+    (tmp_path / "x").mkdir()
+    path = tmp_path / "x" / "y" / "z" / "d"
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, raising(error))
+        with pytest.raises(seen, match=str(error.args[-1])):
+            Dataset.create(path, SPEC)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "x"]
+    Dataset.create(path, SPEC).close()
 
 
 @pytest.mark.parametrize(
@@ -221,10 +248,15 @@ def test_closing_twice_and_use_after_close(dataset):
 
 
 class FailingReplace:
-    """Stands in for `Path.replace`, by which every file is committed; call number `at` fails instead of, or after."""
+    """Stands in for `Path.replace`, by which every file is committed, in whatever thread; call number `at` strikes.
 
-    def __init__(self, at, error, *, after=False):
-        self.left, self.error, self.after, self.armed = at, error, after, True
+    Args:
+        strike: fails, or sends a signal.
+        after: whether it strikes when the file has been replaced, and not before.
+    """
+
+    def __init__(self, at, strike, *, after=False):
+        self.left, self.strike, self.after, self.armed = at, strike, after, True
 
     def install(self, monkeypatch):
         replace = Path.replace
@@ -233,10 +265,10 @@ class FailingReplace:
             self.left -= self.armed
             strikes = self.armed and self.left == 0
             if strikes and not self.after:
-                raise self.error
+                self.strike()
             replace(path, target)
-            if strikes:
-                raise self.error
+            if strikes and self.after:
+                self.strike()
 
         monkeypatch.setattr(Path, "replace", failing)
 
@@ -245,12 +277,12 @@ class FailingReplace:
         return self.left <= 0
 
 
-def each_file(folder, monkeypatch, error, *, after=False):
+def each_file(folder, monkeypatch, strike, *, after=False):
     """For each file that an append replaces: a dataset, and the failure that it is about to meet."""
     for at in range(1, 200):
         with Dataset.create(folder / f"{at}", SPEC) as dataset:
             dataset.append(record_of(PIECES[0], "rollout"))
-            failure = FailingReplace(at, error, after=after)
+            failure = FailingReplace(at, strike, after=after)
             with monkeypatch.context() as patch:
                 failure.install(patch)
                 yield dataset, failure
@@ -270,7 +302,7 @@ def error_of_append(dataset, failure, kind):
 
 
 def test_a_full_disk_loses_nothing_whatever_file_it_meets(tmp_path, monkeypatch):
-    for dataset, failure in each_file(tmp_path, monkeypatch, OSError(errno.ENOSPC, "No space left on device")):
+    for dataset, failure in each_file(tmp_path, monkeypatch, raising(OSError(errno.ENOSPC, "No space left on device"))):
         error = error_of_append(dataset, failure, DatasetError)
         assert (error is not None) == failure.struck
         if error is not None:
@@ -300,14 +332,20 @@ def test_a_file_that_may_not_grow(dataset):
     assert_stored(dataset, expected(*PIECES[:2]), PLAN)
 
 
+def press_ctrl_c():
+    """Interrupt the main thread, from whatever thread this is called in."""
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
 @pytest.mark.parametrize("after", (False, True))
 def test_ctrl_c_leaves_an_append_done_or_undone(tmp_path, monkeypatch, after):
     outcomes = set()
-    for dataset, failure in each_file(tmp_path, monkeypatch, KeyboardInterrupt(), after=after):
+    for dataset, failure in each_file(tmp_path, monkeypatch, press_ctrl_c, after=after):
         error = error_of_append(dataset, failure, KeyboardInterrupt)
         assert (error is not None) == failure.struck
         if error is None:
             continue
+        assert not list(dataset.path.rglob("*.partial"))
         steps = len(dataset)
         outcomes.add(steps)
         with Dataset.open(dataset.path) as reader:
@@ -318,6 +356,23 @@ def test_ctrl_c_leaves_an_append_done_or_undone(tmp_path, monkeypatch, after):
         after_more = [episode.obs["x"][0].tolist() for episode in dataset.episodes()]
         assert after_more[: len(before)] == before
     assert outcomes == ({6, 8} if after else {6})
+
+
+def test_ctrl_c_behind_the_commit_and_then_close_lose_nothing(dataset, monkeypatch):
+    replace = Path.replace
+
+    def interrupted(path, target):
+        replace(path, target)
+        if target.name == "committed.json":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            dataset.append(record_of(PIECES[1], "rollout"))
+    dataset.close()
+    with Dataset.open(dataset.path, writable=True) as writer:
+        assert_stored(writer, expected(*PIECES[:2]), PLAN)
 
 
 # --------------------------------------------------------------------------------------------------------------- damage
@@ -342,7 +397,7 @@ def test_a_folder_without_a_dataset(tmp_path, path):
         ("committed.json", '{"steps": 6}', "counts of steps"),
         ("committed.json", '{"steps": -6, "segments": 2}', "counts of steps"),
         ("committed.json", '{"steps": 5, "segments": 2}', "segments of 5 steps.*a table of 6"),
-        ("committed.json", '{"steps": 6, "segments": 5}', "a chunk of shape"),
+        ("committed.json", '{"steps": 6, "segments": 5}', "at least 5 rows.*an array of"),
         ("data/segments/zarr.json", "{}", "an array of rows"),
     ),
 )

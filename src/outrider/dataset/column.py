@@ -1,28 +1,31 @@
 """One leaf of a dataset: rows of one shape and dtype in a zarr v3 array, written chunk by chunk.
 
-zarr's own writer works through an event loop in a second thread: when one chunk fails, or Ctrl-C strikes, others are
-still being written behind our back. Here every chunk is written, in whole, before the next statement runs. What lies on
-the disk is a plain zarr v3 array (one file a chunk, codecs `bytes` and `zstd`), which `zarr.open_array` reads.
+What writes here is for `run_to_end`: zarr itself goes on writing when Ctrl-C strikes its caller.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numcodecs.zstd import Zstd  # type: ignore[import-untyped]  # it has no types
 
-from outrider.dataset.files import read_json, write_file, write_json
 from outrider.errors import DatasetError, explain
 from outrider.spec import LeafSpec
+
+if TYPE_CHECKING:
+    import zarr
 
 __all__ = ["Column"]
 
 CHUNK_BYTES, CHUNK_ROWS = 2 << 20, 8192
 """Upper bounds of a chunk: large enough for compression, small enough to decode for the sake of one episode."""
+
+GROWTH = 16
+"""Chunks by which an array grows: zarr rewrites its `zarr.json` each time, which takes as long as writing a chunk."""
 
 CACHE_BYTES = 32 << 20
 """Decoded chunks that one column keeps (two at least): neighbouring episodes share chunks."""
@@ -39,36 +42,18 @@ def _stored(leaf: LeafSpec) -> LeafSpec:
     return LeafSpec((*leaf.shape, leaf.dtype.itemsize), np.dtype(np.uint8))
 
 
-def _fill_value(dtype: np.dtype[Any]) -> Any:
-    if dtype.kind == "b":
-        return False
-    return [0.0, 0.0] if dtype.kind == "c" else 0
-
-
-def _array_metadata(stored: LeafSpec, rows: int, chunk_rows: int, name: str) -> dict[str, Any]:
-    """The `zarr.json` of an array (https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html)."""
-    inner = [max(size, 1) for size in stored.shape]
-    return {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [rows, *stored.shape],
-        "data_type": stored.dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk_rows, *inner]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
-        "fill_value": _fill_value(stored.dtype),
-        "codecs": [
-            {"name": "bytes", "configuration": {"endian": "little"}},
-            {"name": "zstd", "configuration": {"level": LEVEL, "checksum": True}},
-        ],
-        "attributes": {"outrider_path": name},
-        "storage_transformers": [],
-    }
+def _chunk_shape(stored: LeafSpec) -> tuple[int, ...]:
+    rows = CHUNK_ROWS
+    while rows > 1 and rows * stored.nbytes > CHUNK_BYTES:
+        rows //= 2
+    return (rows, *(max(size, 1) for size in stored.shape))
 
 
 class Column:
     """Rows of one `LeafSpec` in the folder `folder`.
 
-    The column itself knows no end: who writes says where, who reads asks for rows that were written.
+    The column itself knows no end: who writes says where, who reads asks for rows that were written. The array is
+    longer than the rows while they are being written, and as long as they are after `set_rows`.
 
     Args:
         folder: made by `Column.create`.
@@ -82,52 +67,65 @@ class Column:
         self.folder = folder
         self.leaf = leaf
         self._stored = _stored(leaf)
-        self._metadata = read_json(folder / "zarr.json")
-        self._chunk_rows = self._check_metadata()
-        self._suffix = ".0" * len(self._stored.shape)
-        self._codec = Zstd(level=LEVEL, checksum=True)
+        self._array = self._open()
+        self._chunk_rows = self._array.chunks[0]
         self._cache: dict[int, np.ndarray] = {}
         self._cache_chunks = max(2, CACHE_BYTES // max(1, self._chunk_rows * self._stored.nbytes))
         self._lock = threading.Lock()
 
     @classmethod
     def create(cls, folder: Path, leaf: LeafSpec, name: str) -> None:
-        """Make an array without rows. `name` is the path of the leaf, kept as an attribute for foreign readers."""
-        stored = _stored(leaf)
-        chunk_rows = CHUNK_ROWS
-        while chunk_rows > 1 and chunk_rows * stored.nbytes > CHUNK_BYTES:
-            chunk_rows //= 2
-        folder.mkdir(parents=True)
-        write_json(folder / "zarr.json", _array_metadata(stored, 0, chunk_rows, name))
+        """Make an array without rows. `name` is the path of the leaf, kept as an attribute for foreign readers.
 
-    def _check_metadata(self) -> int:
-        """Return the rows of a chunk, after comparing everything else with what we would write."""
-        found = self._metadata
+        Raises:
+            OSError: for instance a full disk.
+        """
+        import zarr
+        from zarr.codecs import ZstdCodec
+
+        stored = _stored(leaf)
+        zarr.create_array(
+            folder,
+            zarr_format=3,
+            shape=(0, *stored.shape),
+            chunks=_chunk_shape(stored),
+            dtype=stored.dtype,
+            compressors=ZstdCodec(level=LEVEL, checksum=True),
+            chunk_key_encoding={"name": "default", "separator": "."},
+            attributes={"outrider_path": name},
+        )
+
+    def _open(self) -> zarr.Array[Any]:
+        import zarr
+
+        array, cause = None, None
         try:
-            rows, name = found["shape"][0], found["attributes"]["outrider_path"]
-            chunk_rows = int(found["chunk_grid"]["configuration"]["chunk_shape"][0])
-            expected = _array_metadata(self._stored, rows, chunk_rows, name)
-        except (KeyError, TypeError, IndexError, ValueError):
-            expected, chunk_rows = None, 0
-        if found != expected or chunk_rows < 1:
-            msg = explain(
-                expected=f"an array of rows of shape {self.leaf.shape}, dtype {self.leaf.dtype}, as Dataset writes it",
-                found=f"another zarr.json: {str(found)[:200]}",
-                where=f"dataset column '{self.folder}'",
-                fix="restore the folder from a copy; do not rewrite it with other tools",
-            )
-            raise DatasetError(msg)
-        return chunk_rows
+            array = zarr.open_array(self.folder, mode="r+", zarr_format=3)
+        except Exception as error:  # noqa: BLE001 - zarr lets through whatever a damaged zarr.json makes it trip over
+            cause = error
+        if array is not None and (array.shape[1:], array.dtype) == (self._stored.shape, self._stored.dtype):
+            # Chunks of zeros are written like others, so that a missing one is damage.
+            return array.with_config({"write_empty_chunks": True})
+        msg = explain(
+            expected=f"an array of rows of shape {self.leaf.shape}, dtype {self.leaf.dtype}, as Dataset writes it",
+            found=f"{type(cause).__name__}: {cause}" if array is None else str(array.metadata)[:200],
+            where=f"dataset column '{self.folder}'",
+            fix="restore the folder from a copy; do not rewrite it with other tools",
+        )
+        raise DatasetError(msg) from cause
 
     @property
     def row_nbytes(self) -> int:
         """Bytes of one decoded row."""
         return self._stored.nbytes
 
-    def write(self, start: int, rows: np.ndarray) -> None:
-        """Write `rows` at `start`; whatever lay there or behind is gone, whatever lay before stays.
+    def write(self, start: int, rows: np.ndarray) -> Iterator[None]:
+        """Write `rows` at `start`, one chunk with each `next`.
+
+        Whatever lay there or behind is gone, whatever lay before stays.
 
         Raises:
+            DatasetError: the chunk to be continued is missing or damaged.
             OSError: for instance a full disk; rows before `start` are as they were, those behind are undefined.
         """
         if self._stored.nbytes == 0:
@@ -135,28 +133,37 @@ class Column:
         if self._stored is not self.leaf:
             packed = np.ascontiguousarray(rows).reshape(*rows.shape, 1)
             rows = packed.view(np.uint8).reshape(len(rows), *self._stored.shape)
+        chunks = -(-(start + len(rows)) // self._chunk_rows)
+        if chunks * self._chunk_rows > self._array.shape[0]:
+            self._resize(-(-chunks // GROWTH) * GROWTH * self._chunk_rows)
         done = 0
         while done < len(rows):
-            chunk, offset = divmod(start + done, self._chunk_rows)
+            number, offset = divmod(start + done, self._chunk_rows)
             count = min(self._chunk_rows - offset, len(rows) - done)
-            self._write_chunk(chunk, offset, rows[done : done + count])
+            self._write_chunk(number, offset, rows[done : done + count])
             done += count
+            yield
 
     def _write_chunk(self, number: int, offset: int, rows: np.ndarray) -> None:
+        """Write a chunk in whole, so that zarr need not read it."""
         block = np.zeros((self._chunk_rows, *self._stored.shape), self._stored.dtype)
         if offset:
             block[:offset] = self._chunk(number)[:offset]
         block[offset : offset + len(rows)] = rows
-        write_file(self._file(number), self._codec.encode(block))
+        self._array[self._rows_of(number)] = block
         self._keep(number, block)
 
     def set_rows(self, count: int) -> None:
-        """Write into `zarr.json` how many rows there are, for foreign readers; nothing here depends on it."""
-        shape = [count, *self._stored.shape]
-        if self._metadata["shape"] != shape:
-            metadata = {**self._metadata, "shape": shape}
-            write_json(self.folder / "zarr.json", metadata)
-            self._metadata = metadata
+        """End the array after `count` rows, for foreign readers.
+
+        Raises:
+            OSError: for instance a full disk; the array has as many rows as before.
+        """
+        if self._array.shape[0] != count:
+            self._resize(count)
+
+    def _resize(self, count: int) -> None:
+        self._array.resize((count, *self._stored.shape))
 
     def take(self, index: np.ndarray) -> np.ndarray:
         """Return the rows `index` (int64 [K], in any order) as a new array [K, ...]; each chunk is decoded once.
@@ -164,6 +171,7 @@ class Column:
         Raises:
             DatasetError: a chunk is missing or damaged.
         """
+        self._check_rows(index)
         out = np.empty((len(index), *self._stored.shape), self._stored.dtype)
         if self._stored.nbytes:
             numbers = index // self._chunk_rows
@@ -177,8 +185,19 @@ class Column:
             return out.view(self.leaf.dtype).reshape(len(index), *self.leaf.shape)
         return out
 
-    def _file(self, number: int) -> Path:
-        return self.folder / f"c.{number}{self._suffix}"
+    def _check_rows(self, index: np.ndarray) -> None:
+        rows = self._array.shape[0]
+        if len(index) and self._stored.nbytes and index.max() >= rows:
+            msg = explain(
+                expected=f"at least {index.max() + 1} rows",
+                found=f"an array of {rows}",
+                where=f"dataset column '{self.folder}'",
+                fix="restore the folder from a copy: its files are not of one time",
+            )
+            raise DatasetError(msg)
+
+    def _rows_of(self, number: int) -> slice:
+        return slice(number * self._chunk_rows, (number + 1) * self._chunk_rows)
 
     def _chunk(self, number: int) -> np.ndarray:
         """A decoded chunk; it belongs to the cache, so that callers copy from it."""
@@ -198,15 +217,16 @@ class Column:
                 del self._cache[next(iter(self._cache))]
 
     def _decode(self, number: int) -> np.ndarray:
-        file = self._file(number)
-        shape = (self._chunk_rows, *self._stored.shape)
+        file = self.folder / self._array.metadata.encode_chunk_key((number, *(0 for _ in self._stored.shape)))
         try:
-            return np.frombuffer(self._codec.decode(file.read_bytes()), self._stored.dtype).reshape(shape)
+            block = np.asarray(self._array[self._rows_of(number)])
+            file.stat()  # zarr fills in for a chunk that is missing
         except (OSError, RuntimeError, ValueError) as error:
             msg = explain(
-                expected=f"a chunk of shape {shape}, dtype {self._stored.dtype}",
+                expected=f"a chunk of shape {self._array.chunks}, dtype {self._stored.dtype}",
                 found=f"{type(error).__name__}: {error}",
                 where=f"dataset file '{file}'",
                 fix="restore the file from a copy; the episodes in other chunks can still be read",
             )
             raise DatasetError(msg) from error
+        return block

@@ -10,7 +10,7 @@ import numpy as np
 
 from outrider import tree
 from outrider.dataset.column import Column
-from outrider.dataset.files import write_json
+from outrider.dataset.run_to_end import run_to_end
 from outrider.dataset.segments import SEGMENT
 from outrider.errors import SpecError, explain
 from outrider.records import Episodes, StepSpec
@@ -66,13 +66,12 @@ class Columns:
 
     @classmethod
     def create(cls, root: Path, spec: StepSpec) -> None:
-        """Make the arrays, without rows, in the existing folder `root`."""
-        root = root / DATA
-        root.mkdir()
-        write_json(root / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": {}})
-        for _, folder, path, leaf in _layout(root, _fields(spec)):
-            Column.create(folder, leaf, path)
-        Column.create(root / "segments", SEGMENT, "segments")
+        """Make the arrays, without rows, in the existing folder `root`.
+
+        Raises:
+            OSError: some of them may be there.
+        """
+        run_to_end(_creation(root / DATA, spec))
 
     @property
     def step_nbytes(self) -> int:
@@ -108,21 +107,28 @@ class Columns:
         Raises:
             OSError: everything before is as it was.
         """
+        run_to_end(self._chunks(steps, table_rows, segments, rows))
+
+    def _chunks(self, steps: int, table_rows: int, segments: Episodes, rows: IntArray) -> Iterator[None]:
         for name, columns in self._columns.items():
             start = steps + table_rows if name in PER_OBS else steps
             for column, leaf in zip(columns, tree.leaves(getattr(segments, name)), strict=True):
-                column.write(start, leaf)
-        self.table.write(table_rows, rows)
+                yield from column.write(start, leaf)
+        yield from self.table.write(table_rows, rows)
 
     def publish(self, steps: int, table_rows: int) -> None:
         """Tell foreign readers how many rows there are; ours go by the committed counts.
 
         Raises:
-            OSError: some arrays may look shorter than they are.
+            OSError: some arrays may look longer than they are.
         """
+        run_to_end(self._ends(steps, table_rows))
+
+    def _ends(self, steps: int, table_rows: int) -> Iterator[None]:
         for name, columns in self._columns.items():
             for column in columns:
                 column.set_rows(steps + table_rows if name in PER_OBS else steps)
+                yield
         self.table.set_rows(table_rows)
 
     def ordered(self, segments: Episodes) -> Episodes:
@@ -146,6 +152,17 @@ class Columns:
     def read_reward(self, step_rows: IntArray) -> np.ndarray:
         """Return float64 rewards of the rows `step_rows`."""
         return self._columns["reward"][0].take(step_rows)
+
+
+def _creation(root: Path, spec: StepSpec) -> Iterator[None]:
+    """Make the group at `root` and the arrays in it, one with each `next`."""
+    import zarr
+
+    zarr.create_group(root, zarr_format=3)
+    for _, folder, path, leaf in _layout(root, _fields(spec)):
+        Column.create(folder, leaf, path)
+        yield
+    Column.create(root / "segments", SEGMENT, "segments")
 
 
 def _layout(root: Path, fields: dict[str, Tree]) -> Iterator[tuple[str, Path, str, LeafSpec]]:

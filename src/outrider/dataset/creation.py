@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import importlib.metadata
 import json
+import os
 import platform
 import secrets
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from outrider.dataset.columns import Columns
-from outrider.dataset.files import read_json, write_json
+from outrider.dataset.files import WriterLock, read_json, write_json
 from outrider.dataset.spec_json import spec_from_json, spec_to_json
 from outrider.errors import DatasetError, SpecError, explain
 from outrider.records import StepSpec
 
-__all__ = ["Committed", "create_folder", "read_description"]
+__all__ = ["Committed", "new_folder", "read_description"]
 
 FORMAT, VERSION = "outrider-dataset", 1
 RESERVED = ("created", "versions")
@@ -42,7 +45,7 @@ class Committed:
         Raises:
             OSError: the old one holds.
         """
-        write_json(folder / "committed.json", {"steps": self.steps, "segments": self.segments}, sync=True)
+        write_json(folder / "committed.json", {"steps": self.steps, "segments": self.segments})
 
     @classmethod
     def read(cls, folder: Path) -> Committed:
@@ -63,8 +66,11 @@ class Committed:
         raise DatasetError(explain(expected=expected, found=str(found)[:200], where=f"dataset '{folder}'", fix=fix))
 
 
-def create_folder(folder: Path, spec: StepSpec, metadata: dict[str, Any]) -> None:
-    """Make an empty dataset at `folder`: it is made under another name beside it, and then renamed.
+@contextlib.contextmanager
+def new_folder(folder: Path, spec: StepSpec, metadata: dict[str, Any]) -> Iterator[WriterLock]:
+    """Make an empty dataset at `folder`, for the block to open; if anything raises, nothing of it is left.
+
+    It is made under another name beside it, and then renamed. Yields the right to append to it.
 
     Raises:
         ConfigError: a space of the spec cannot be described.
@@ -76,6 +82,39 @@ def create_folder(folder: Path, spec: StepSpec, metadata: dict[str, Any]) -> Non
         "spec": spec_to_json(spec),
         "metadata": {**_own_metadata(), **_checked(metadata)},
     }
+    _check_place(folder)
+    missing = [parent for parent in folder.parents if not os.access(parent, os.F_OK)]
+    made = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+    lock = None
+    try:
+        made.mkdir(parents=True)
+        lock = WriterLock(made)
+        Columns.create(made, spec)
+        Committed(0, 0).write(made)
+        write_json(made / "dataset.json", description)
+        made = made.rename(folder)
+        yield lock
+    except BaseException as error:
+        shutil.rmtree(made, ignore_errors=True)
+        for parent in missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+        if lock is not None:
+            lock.release()
+        if isinstance(error, OSError):
+            raise _cannot_be_made(folder, f"{type(error).__name__}: {error}") from error
+        raise
+
+
+def _check_place(folder: Path) -> None:
+    """Refuse what is there already, and a place where nothing can be made."""
+    nearest = next(parent for parent in folder.parents if os.access(parent, os.F_OK))
+    if not nearest.is_dir():
+        raise _cannot_be_made(folder, f"a file where its parent should be: '{nearest}'")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise _cannot_be_made(folder, f"a parent that may not be written to: '{nearest}'")
+    if folder.is_dir() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise _cannot_be_made(folder, "a folder that may not be read or written to")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise DatasetError(
             explain(
@@ -85,23 +124,17 @@ def create_folder(folder: Path, spec: StepSpec, metadata: dict[str, Any]) -> Non
                 fix="choose another path, or append to what is there with Dataset.open(path, writable=True)",
             )
         )
-    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir()
-        Columns.create(partial, spec)
-        Committed(0, 0).write(partial)
-        write_json(partial / "dataset.json", description, sync=True)
-        partial.rename(folder)
-    except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        msg = explain(
+
+
+def _cannot_be_made(folder: Path, found: str) -> DatasetError:
+    return DatasetError(
+        explain(
             expected="a folder that can be created",
-            found=f"{type(error).__name__}: {error}",
+            found=found,
             where=f"Dataset.create('{folder}')",
             fix="choose a path whose parent you may write to, on a disk with free space",
         )
-        raise DatasetError(msg) from error
+    )
 
 
 def _own_metadata() -> dict[str, Any]:

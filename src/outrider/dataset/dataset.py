@@ -12,10 +12,10 @@ import numpy as np
 
 from outrider import tree
 from outrider.dataset.columns import Columns
-from outrider.dataset.creation import Committed, create_folder, read_description
+from outrider.dataset.creation import Committed, new_folder, read_description
 from outrider.dataset.episode_ids import EpisodeIds, obs_fingerprint
 from outrider.dataset.episode_sequence import EpisodeSequence, Read
-from outrider.dataset.files import WriterLock
+from outrider.dataset.files import WriterLock, remove_partials
 from outrider.dataset.segments import CUT, EPISODE_ID, LENGTH, TERMINATED, TRUNCATED, EpisodeIndex, segment_rows
 from outrider.dataset.summary import DatasetSummary, EpisodeCounts, Moments
 from outrider.errors import ClosedError, ConfigError, DatasetError, explain
@@ -62,7 +62,6 @@ class Dataset:
         self._lock = lock
         self._closed = False
         self._spec, self._metadata = read_description(path)
-        self._columns = Columns(path, self._spec)
         self._load()
 
     @classmethod
@@ -80,8 +79,8 @@ class Dataset:
             DatasetError: the path is taken or cannot be written to, or the metadata are not JSON.
         """
         folder = Path(path).absolute()
-        create_folder(folder, spec, metadata or {})
-        return cls.open(folder, writable=True)
+        with new_folder(folder, spec, metadata or {}) as lock:
+            return cls(folder, lock)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, writable: bool = False) -> Dataset:
@@ -95,17 +94,20 @@ class Dataset:
         lock = WriterLock(folder) if writable else None
         try:
             dataset = cls(folder, lock)
+            if writable:
+                remove_partials(folder)
+                dataset._publish()
         except BaseException:
             if lock is not None:
                 lock.release()
             raise
-        if writable:
-            dataset._publish()
         return dataset
 
     def _load(self) -> None:
         """Take over the committed state of the files. No stored episode is continued by this writer from here on."""
         self._committed = Committed.read(self.path)
+        # The arrays are opened after the counts are read, so that they have at least that many rows.
+        self._columns = Columns(self.path, self._spec)
         table = self._columns.table.take(np.arange(self._committed.segments))
         self._tables = [table]
         self._index: EpisodeIndex | None = None
@@ -297,16 +299,22 @@ class Dataset:
 
     def close(self) -> None:
         """Give the right to append back; may be called again. Episodes still open stay so for good."""
-        if self._lock is not None and not self._closed:
-            self._publish()
-            self._lock.release()
+        if self._closed:
+            return
         self._closed = True
+        if self._lock is not None:
+            try:
+                self._publish()
+            finally:
+                self._lock.release()
 
     def _publish(self) -> None:
-        # Once a session and not once an append: a file for each column costs as much as the rows. Without it other
-        # programs see fewer rows than there are, until the next writer opens or closes.
-        with contextlib.suppress(OSError):
-            self._columns.publish(self._committed.steps, self._committed.segments)
+        # Once a session and not once an append: it takes as long as the rows. Until then, or until the next writer
+        # opens, other programs see blank rows at the end. What the file says is kept, whatever an interrupted append
+        # has left in memory: zarr deletes what lies behind.
+        with contextlib.suppress(OSError, DatasetError):
+            committed = Committed.read(self.path)
+            self._columns.publish(committed.steps, committed.segments)
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -10,18 +11,18 @@ from typing import Any
 
 from outrider.errors import DatasetError, explain
 
-__all__ = ["WriterLock", "read_json", "write_file", "write_json"]
+__all__ = ["WriterLock", "read_json", "remove_partials", "write_json"]
 
 
-def write_file(path: Path, content: bytes, *, sync: bool = False) -> None:
+def write_json(path: Path, value: Any) -> None:
     """Replace the file at `path` in one step: whoever reads it, or kills us, finds the old content or the new.
 
-    The temporary name is fixed, because there is one writer: what a killed writer left there, the next one overwrites.
+    The content is on the disk before the old file is replaced. The temporary name is fixed, because there is one
+    writer.
 
     Args:
         path: the file; its folder exists.
-        content: the bytes.
-        sync: whether to wait until the content is on the disk before the old file is replaced.
+        value: what JSON can hold.
 
     Raises:
         OSError: nothing was changed.
@@ -29,19 +30,20 @@ def write_file(path: Path, content: bytes, *, sync: bool = False) -> None:
     temporary = path.with_name(f".{path.name}.partial")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
+            file.write(json.dumps(value, indent=1, allow_nan=False).encode())
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def write_json(path: Path, value: Any, *, sync: bool = False) -> None:
-    """Replace the file at `path` by `value` as JSON; see `write_file`."""
-    write_file(path, json.dumps(value, indent=1, allow_nan=False).encode(), sync=sync)
+def remove_partials(folder: Path) -> None:
+    """Remove what a killed writer, or zarr in it, has half written in `folder`; what cannot be removed does no harm."""
+    with contextlib.suppress(OSError):
+        for file in folder.rglob("*.partial"):
+            file.unlink()
 
 
 def read_json(path: Path) -> Any:
