@@ -138,6 +138,7 @@ class ParallelCollector(BaseCollector):
     def _spec(self) -> StepSpec:
         """Let each worker reset its lanes and decide once; give all of them the same columns."""
         if self._known_spec is None:
+            began = perf_counter()
             try:
                 self._send("spec")
                 specs = [member.expect("columns") for member in self._crew.members]
@@ -152,7 +153,8 @@ class ParallelCollector(BaseCollector):
             except BaseException:
                 self._give_up()
                 raise
-            self._known_spec = dataclasses.replace(found[0], num_envs=self.num_envs, env_name=self._name)
+            self._record([some for _, some in found], perf_counter() - began)
+            self._known_spec = dataclasses.replace(found[0][0], num_envs=self.num_envs, env_name=self._name)
         return self._known_spec
 
     def _load(self, weights: Tree) -> int:

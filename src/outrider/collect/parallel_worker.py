@@ -137,7 +137,7 @@ class _Server:
         return columns
 
     def _spec(self) -> tuple[str, Any]:
-        return "spec", self._made_loop().spec()
+        return "spec", (self._made_loop().spec(), self._events.take())
 
     def _fill(self, base: int, turns: int) -> tuple[str, Any]:
         loop = self._made_loop()
