@@ -9,9 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from outrider.testing.collector import CollectorConformance as CollectorConformance
     from outrider.testing.vec_env import VecEnvConformance as VecEnvConformance
 
-_HOMES = {"VecEnvConformance": "outrider.testing.vec_env"}
+_HOMES = {
+    "CollectorConformance": "outrider.testing.collector",
+    "VecEnvConformance": "outrider.testing.vec_env",
+}
 
 __all__ = [*_HOMES]  # noqa: PLE0604 - the keys are strings
 
