@@ -409,10 +409,22 @@ def test_a_file_that_is_not_ours(dataset, name, content, problem):
             Dataset.open(dataset.path, writable=writable)
 
 
-def test_an_array_of_another_dtype_is_refused(dataset):
+@pytest.mark.parametrize(
+    "change",
+    (
+        {"data_type": "float32"},
+        {"shape": [6, 1], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 1]}}},
+        {"codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]},
+        {"codecs": [{"name": "bytes"}, {"name": "zstd", "configuration": {"level": 1, "checksum": False}}]},
+        {"codecs": []},
+        {"codecs": None},
+    ),
+    ids=str,
+)
+def test_an_array_of_another_kind_is_refused(dataset, change):
     dataset.close()
     file = dataset.path / "data" / "003-reward" / "zarr.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "data_type": "float32"}))
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(DatasetError, match=r"003-reward.*dtype float64"):
         Dataset.open(dataset.path)
 

@@ -49,6 +49,17 @@ def _chunk_shape(stored: LeafSpec) -> tuple[int, ...]:
     return (rows, *(max(size, 1) for size in stored.shape))
 
 
+def _is_ours(array: zarr.Array[Any], stored: LeafSpec) -> bool:
+    """Whether an array has such rows, in chunks of whole rows with checksums."""
+    from zarr.codecs import ZstdCodec
+
+    rows = (array.shape[1:], array.dtype, array.chunks[1:])
+    codec = array.compressors[-1] if array.compressors else None
+    return rows == (stored.shape, stored.dtype, _chunk_shape(stored)[1:]) and (
+        isinstance(codec, ZstdCodec) and codec.checksum
+    )
+
+
 class Column:
     """Rows of one `LeafSpec` in the folder `folder`.
 
@@ -103,7 +114,7 @@ class Column:
             array = zarr.open_array(self.folder, mode="r+", zarr_format=3)
         except Exception as error:  # noqa: BLE001 - zarr lets through whatever a damaged zarr.json makes it trip over
             cause = error
-        if array is not None and (array.shape[1:], array.dtype) == (self._stored.shape, self._stored.dtype):
+        if array is not None and _is_ours(array, self._stored):
             # Chunks of zeros are written like others, so that a missing one is damage.
             return array.with_config({"write_empty_chunks": True})
         msg = explain(

@@ -36,9 +36,10 @@ class Dataset:
     Make one with `Dataset.create` or `Dataset.open`; it is a context manager.
 
     An append is complete or did not happen: its rows are written first, then one small file with the counts is
-    replaced. A writer that is killed, a full disk or Ctrl-C leave everything appended before as it was. One writer at a
-    time; readers see what was committed when they opened. (This holds for the death of the process. After a power
-    failure the last appends may be damaged; every chunk has a checksum, so that damage is an error and never data.)
+    replaced. A writer that is killed, a full disk or Ctrl-C leave everything appended before as it was; Ctrl-C waits
+    for the chunk that is being written. One writer at a time; readers see what was committed when they opened. (This
+    holds for the death of the process. After a power failure the last appends may be damaged; every chunk has a
+    checksum, so that damage is an error and never data.)
 
     Episodes that arrive in pieces are whole when read. Their ids are unique in the dataset: see `append`.
 
