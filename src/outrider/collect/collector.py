@@ -46,7 +46,7 @@ class Collector(BaseCollector):
         >>> len(collector.steps(145)), len(collector.episodes(10))
         (145, 10)
         >>> collector.close()
-        ... envs.close()
+        >>> envs.close()
     """
 
     def __init__(

@@ -36,6 +36,7 @@ class CollectorConformance:
         long: length of an episode with rewards of 0.1, whose return must be exact.
 
     Example:
+        >>> from contextlib import contextmanager
         >>> class TestInline(CollectorConformance):
         ...     @contextmanager
         ...     def make(self, plan, policy, seed):
