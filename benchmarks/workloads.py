@@ -71,9 +71,10 @@ def actor_critic() -> Any:
             self.actor, self.critic = mlp(2), mlp(1)
 
         def forward(self, obs: torch.Tensor) -> dict[str, torch.Tensor]:
-            distribution = torch.distributions.Categorical(logits=self.actor(obs), validate_args=False)
-            action = distribution.sample()
-            value = self.critic(obs).squeeze(-1)
-            return {"action": action, "log_prob": distribution.log_prob(action), "value": value}
+            log_probs = torch.log_softmax(self.actor(obs), -1)
+            # The Gumbel-max trick: the largest of p / Exp(1) is a sample of p.
+            action = (log_probs.exp() / torch.empty_like(log_probs).exponential_()).argmax(-1)
+            log_prob = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+            return {"action": action, "log_prob": log_prob, "value": self.critic(obs).squeeze(-1)}
 
     return ActorCritic()

@@ -8,14 +8,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from gymnasium import Space, spaces
 
-from outrider.collect.kernels import first_outside
 from outrider.errors import ConfigError, PolicyError, explain
 from outrider.policies.base import ActionConvention
 from outrider.tree import Tree
 
 __all__ = ["ActionMap", "ActionMapName", "check_action_map"]
-
-INTEGER = np.dtype(np.int64)
 
 ActionMapName: TypeAlias = Literal["auto", "clip", "rescale"] | None
 LeafMap: TypeAlias = Callable[[np.ndarray, Any], np.ndarray]
@@ -96,19 +93,29 @@ def _leaf_map(space: Space[Any], target: np.ndarray, path: str, how: tuple[Actio
 def _integers(space: Space[Any], target: np.ndarray, path: str, *, counts_from_zero: bool) -> LeafMap:
     first, last = _bounds(space)
     offset: Any = first if counts_from_zero else 0
-    low, high = (np.full(target.shape[1:], bound, np.int64).reshape(-1) for bound in (first, last))
 
-    def apply(actions: np.ndarray, at: Any) -> np.ndarray:
+    def discrete(actions: np.ndarray, at: Any) -> np.ndarray:
+        # Of a few numbers Python finds the extremes faster than NumPy.
+        values = actions.tolist()
+        if min(values) + offset < first or max(values) + offset > last:
+            refuse(actions, at)
+        target[at] = actions + offset if counts_from_zero else actions
+        return actions
+
+    def several(actions: np.ndarray, at: Any) -> np.ndarray:
         # Compared before the cast to the space's dtype, which could wrap around.
-        wide = actions if actions.dtype is INTEGER and not counts_from_zero else actions.astype(np.int64) + offset
-        bad = first_outside(wide.reshape(-1), low, high)
-        if bad >= 0:
-            row = bad // len(low)
-            raise _outside(space, actions[row], path, _lane(at, row))
+        wide = actions.astype(np.int64) + offset
+        if ((wide < first) | (wide > last)).any():
+            refuse(actions, at)
         target[at] = wide
         return actions
 
-    return apply
+    def refuse(actions: np.ndarray, at: Any) -> None:
+        wide = actions.astype(np.int64) + offset
+        row = int(np.argwhere((wide < first) | (wide > last))[0][0])
+        raise _outside(space, actions[row], path, _lane(at, row))
+
+    return discrete if isinstance(space, spaces.Discrete) else several
 
 
 def _bounds(space: Space[Any]) -> tuple[Any, Any]:

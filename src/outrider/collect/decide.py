@@ -97,6 +97,12 @@ class Decider:
             self._fix(output, len(lanes), initial, at)
         self._write(output, lanes, rows, at)
 
+    def decide_ahead(self, lanes: Any, rows: Any, recorder: Recorder) -> None:
+        """Decide where there is no prepared block yet; the version goes down with the decision."""
+        self.decide(lanes, rows, recorder)
+        assert self.columns is not None, "a decision fixes the columns"
+        self.columns.arrays["version"][indexer(rows)] = self.version
+
     def _state(self, lanes: Any, at: Any) -> Tree:
         if self.columns is None:
             state = self._policy.initial_state(len(lanes))
@@ -114,7 +120,6 @@ class Decider:
         self._written = [leaf for part in kept for leaf in tree.leaves(part)]
         if state is not None:
             tree.put(columns.arrays["state"], at, state)
-        self._version_column: np.ndarray = columns.arrays["version"]
         self.columns = columns
         self._schema = schema
         self._tape.fix(columns)
@@ -130,7 +135,6 @@ class Decider:
             after = self._store.after(rows)
             for column, leaf in zip(self._states, leaves[len(self._written) :], strict=True):
                 column[after] = leaf
-        self._version_column[at] = self.version
 
     def stepped(self, lanes: Any) -> None:
         """Count a step of each of `lanes`."""
@@ -158,11 +162,13 @@ class Decider:
         """Copies of the observations and the states in these rows, leaf by leaf, as the side table takes them."""
         return [leaf[observations] for leaf in self._obs] + [column[states] for column in self._states]
 
-    def clear_cuts(self, base: int, rows: int, lanes: range) -> None:
-        """Mark no step of a block of `rows` rows as cut, in the columns of `lanes`."""
+    def prepare(self, base: int, rows: int) -> None:
+        """Fill in what is the same in all rows of a block: no step of it is a cut yet, and these weights decide."""
         assert self.columns is not None, "a block is filled only after a decision"
-        block = self.columns.arrays["cut"][base : base + rows]
-        block.reshape(-1, self._store.num_envs)[:, lanes.start : lanes.stop] = False
+        mine = slice(self._lanes.start, self._lanes.stop)
+        for name, value in (("cut", False), ("version", self.version)):
+            block = self.columns.arrays[name][base : base + rows]
+            block.reshape(-1, self._store.num_envs)[:, mine] = value
 
     def move(self, source: Any, target: Any, *, decided: bool) -> None:
         """Copy what belongs to an observation from rows to rows: it, the state, and the decision if there is one."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["LANE_BITS", "first_outside", "stamp"]
+__all__ = ["LANE_BITS", "stamp"]
 
 LANE_BITS = 32
 """An episode id is the ordinal of the episode in its lane, shifted by this, plus the lane."""
@@ -65,18 +65,3 @@ def stamp(
             returns[n] = 0.0
     return ended_lane, ended_return, ended_length, ended_cut
 
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
-def first_outside(values: Any, low: Any, high: Any) -> int:
-    """Index of the first element of `values` outside its bounds, or -1.
-
-    Args:
-        values: [n * k], row after row.
-        low: [k], inclusive.
-        high: [k], inclusive.
-    """
-    k = len(low)
-    for i in range(len(values)):
-        if not (low[i % k] <= values[i] <= high[i % k]):
-            return i
-    return -1

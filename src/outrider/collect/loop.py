@@ -219,9 +219,9 @@ class Loop:
         return np.union1d(going, resetting), again
 
     def _enter(self, source: Any, target: Any, base: int, turns: int) -> None:
-        """Move the lanes into a block: their observations become its first rows, and no row of it is a cut yet."""
+        """Prepare the rows of a block and move the lanes into it: their observations become its first rows."""
+        self.decider.prepare(base, turns * self._store.num_envs)
         self.decider.move(source, target, decided=self._decided)
-        self.decider.clear_cuts(base, turns * self._store.num_envs, self._lanes)
 
     def _stamp(self, before: int) -> None:
         """Number the rows that came after the first `before`."""
@@ -247,7 +247,7 @@ class Loop:
 
     def _decide_ahead(self, lanes: Any, rows: Any) -> None:
         """Decide in the parking rows, to learn what columns there are; the decision is kept for the next turn."""
-        self.decider.decide(lanes, rows, self.ledger.recorder)
+        self.decider.decide_ahead(lanes, rows, self.ledger.recorder)
         self._decided = True
 
     def reset(self) -> None:

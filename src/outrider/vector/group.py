@@ -31,6 +31,8 @@ STARTING, CONSTRUCTING, RESETTING, STEPPING, CALLING, CLOSING, IDLE = range(7)
 FAILURES = (Exception, SystemExit)
 """What is an environment's failure; a KeyboardInterrupt is not its doing."""
 
+PLAIN_NUMBERS = {float, int, np.float64, np.float32}
+
 Infos = dict[int, dict[str, Any]]
 
 
@@ -178,14 +180,14 @@ class EnvGroup:
         store.terminated[at] = False
         store.truncated[at] = False
         ended: list[int] = []
-        rewards: list[float] = []
+        rewards: list[Any] = []
         note = self._note
         note[1] = STEPPING
         try:
             for lane, row, hold in zip(_plain(lanes), _plain(rows), holds, strict=False):
                 note[0] = lane
                 ob, reward, terminated, truncated, info = envs[lane - first].step(read(lane - first))
-                rewards.append(reward if type(reward) is float else _number(reward))
+                rewards.append(reward)
                 if terminated or truncated:
                     ended.append(lane)
                     store.terminated[row - store.num_envs] = bool(terminated)
@@ -202,8 +204,21 @@ class EnvGroup:
                     self._keep(self.infos, lane, info, want)
         except FAILURES as error:
             raise self._failure(error) from error
-        store.reward[at] = rewards
+        self._write_rewards(at, rewards, lanes)
         return ended
+
+    def _write_rewards(self, at: Any, rewards: list[Any], lanes: Any) -> None:
+        """Write the rewards of a step; those that are no plain numbers are looked at one by one."""
+        try:
+            if PLAIN_NUMBERS.issuperset(map(type, rewards)):
+                self.store.reward[at] = rewards
+                return
+            numbers = []
+            for self._note[0], reward in zip(_plain(lanes), rewards, strict=True):
+                numbers.append(_number(reward))
+        except FAILURES as error:
+            raise self._failure(error) from error
+        self.store.reward[at] = numbers
 
     def _failure(self, error: Exception | SystemExit) -> EnvironmentFailure:
         return failure(self._note[0], OPERATIONS[self._note[1]], error)
