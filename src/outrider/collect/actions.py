@@ -53,6 +53,7 @@ class ActionMap:
         self, space: Space[Any], target: Tree, name: ActionMapName, convention: ActionConvention | None
     ) -> None:
         self._maps: list[tuple[LeafMap, str]] = []
+        self._applied: list[LeafMap] = []
         self._build(space, target, "action", (name, convention))
 
     def _build(self, space: Space[Any], target: Tree, path: str, how: tuple[ActionMapName, Any]) -> None:
@@ -68,15 +69,20 @@ class ActionMap:
     def arrange(self, paths: list[str]) -> None:
         """Expect leaves in the order of `paths`, those of the policy's action tree."""
         by_path = {path: one for one, path in self._maps}
-        self._maps = [(by_path[path], path) for path in paths]
+        self._applied = [by_path[path] for path in paths]
 
-    def __call__(self, leaves: list[np.ndarray], at: Any) -> list[np.ndarray]:
-        """Write the leaves [k, ...] of a batch for the lanes `at`; return the leaves to be stored.
+    def __call__(self, leaves: list[np.ndarray], at: Any) -> None:
+        """Write actions for the lanes `at`.
+
+        Args:
+            leaves: those of the action, [k, ...] each, come first; they are replaced by what is to be stored.
+            at: slice or int64 array of lanes.
 
         Raises:
             PolicyError: an action is no member of its space and no mapping makes it one; names path, lane and value.
         """
-        return [apply(leaf, at) for (apply, _), leaf in zip(self._maps, leaves, strict=True)]
+        for index, apply in enumerate(self._applied):
+            leaves[index] = apply(leaves[index], at)
 
 
 def _leaf_map(space: Space[Any], target: np.ndarray, path: str, how: tuple[ActionMapName, Any]) -> LeafMap:

@@ -56,12 +56,14 @@ class Decider:
         self._policy = policy
         self._store = envs.store
         self._lanes = envs.lanes
+        self._everyone = indexer(envs.lanes)
         self._space = envs.single_action_space
         self._tape = tape
         self._seed = terms.seed
         self._make_columns = terms.make_columns or self._store.columns
         self._map = ActionMap(self._space, self._store.action, terms.action_map, policy.actions)
         self._obs: list[np.ndarray] = tree.leaves(self._store.obs)
+        self._single = self._store.obs if isinstance(self._store.obs, np.ndarray) else None
         # Steps that all lanes have taken together, and what each has taken besides.
         self._together = 0
         self._apart = np.zeros(len(envs.lanes), np.int64)
@@ -70,7 +72,6 @@ class Decider:
         self._schema: OutputSchema | None = None
         self._written: list[np.ndarray] = []
         self._states: list[np.ndarray] = []
-        self._action_leaves = 0
 
     def session(self) -> AbstractContextManager[Any]:
         """The policy's own context, to be entered around many decisions."""
@@ -87,8 +88,10 @@ class Decider:
         began = perf_counter()
         at = indexer(rows)
         # The policy gets a copy: whatever it does to it, or keeps of it, changes no storage.
-        obs = [leaf[at].copy() if type(at) is slice else leaf[at] for leaf in self._obs]
-        sees = obs[0] if self._store.obs is self._obs[0] else tree.unflatten(self._store.obs, obs)
+        if self._single is None:
+            sees = tree.map(lambda leaf: np.array(leaf[at]), self._store.obs)
+        else:
+            sees = self._single[at].copy() if type(at) is slice else self._single[at]
         state = self._state(lanes, at) if self._states or self._schema is None else None
         initial = tree.map(np.copy, state) if self._schema is None else None
         output = self._policy.act(sees, state, _Moment(self, lanes, rows))
@@ -114,7 +117,6 @@ class Decider:
         schema = OutputSchema.of(output, n, self._space, state=state, convention=self._policy.actions or "env")
         self._map.arrange(tree.paths(schema.specs["action"], "action"))
         columns = self._make_columns(column_specs(schema.specs))
-        self._action_leaves = len(tree.leaves(schema.specs["action"]))
         self._states = tree.leaves(columns.arrays["state"])
         kept = columns.arrays["action"], columns.arrays["extras"]
         self._written = [leaf for part in kept for leaf in tree.leaves(part)]
@@ -127,14 +129,18 @@ class Decider:
     def _write(self, output: dict[str, Tree], lanes: Any, rows: Any, at: Any) -> None:
         assert self._schema is not None
         leaves = self._schema.leaves(output, len(lanes))
-        count = self._action_leaves
-        leaves[:count] = self._map(leaves[:count], indexer(lanes))
+        self._map(leaves, self._everyone if lanes is self._lanes else indexer(lanes))
         for column, leaf in zip(self._written, leaves, strict=False):
             column[at] = leaf
         if self._states:
             after = self._store.after(rows)
             for column, leaf in zip(self._states, leaves[len(self._written) :], strict=True):
                 column[after] = leaf
+
+    @property
+    def together(self) -> int:
+        """Steps that all lanes have taken together; it goes up by one when a step of all is done."""
+        return self._together
 
     def stepped(self, lanes: Any) -> None:
         """Count a step of each of `lanes`."""
@@ -148,19 +154,16 @@ class Decider:
         steps: np.ndarray = self._apart[index] + self._together
         return steps
 
-    def begin(self, lanes: np.ndarray, rows: np.ndarray) -> None:
-        """An episode begins in each of `lanes`, int64 [e], with the observations in `rows`: initial states go there."""
-        index = lanes - self._lanes.start
-        self._begun[index] = self.lane_steps(index)
-        if self._schema is not None and self._states:
+    def begin(self, lanes: Any, rows: Any) -> None:
+        """An episode begins in each of `lanes`, with the observations in `rows` (lists or arrays): states go there."""
+        first = self._lanes.start
+        for lane in lanes:
+            self._begun[lane - first] = self._together + self._apart[lane - first]
+        if self._schema is not None and self._states and len(lanes):
             initial = as_arrays(self._policy.initial_state(len(lanes)), len(lanes), "initial_state")
             same = tree.map(_check_state, self._schema.specs["state"], initial, path="initial_state")
             for column, leaf in zip(self._states, tree.leaves(same), strict=True):
-                column[rows] = leaf
-
-    def last_leaves(self, observations: np.ndarray, states: np.ndarray) -> list[np.ndarray]:
-        """Copies of the observations and the states in these rows, leaf by leaf, as the side table takes them."""
-        return [leaf[observations] for leaf in self._obs] + [column[states] for column in self._states]
+                column[np.asarray(rows)] = leaf
 
     def prepare(self, base: int, rows: int) -> None:
         """Fill in what is the same in all rows of a block: no step of it is a cut yet, and these weights decide."""

@@ -20,8 +20,7 @@ from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape
 from outrider.policies.base import Policy
 from outrider.records.step_spec import StepSpec
-from outrider.vector.arrival import Arrival
-from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD
+from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD, Returned
 from outrider.vector.env import VecEnv
 from outrider.vector.group import NO_INFOS, SOME_INFOS
 
@@ -47,6 +46,7 @@ class Loop:
 
     def __init__(self, envs: VecEnv, policy: Policy, terms: Terms, recorder: Recorder | None = None) -> None:
         self.envs = envs
+        self._driver = envs.driver
         self._store = envs.store
         self._lanes = envs.lanes
         self.tape = Tape(self._store, envs.info_keys)
@@ -65,12 +65,13 @@ class Loop:
 
     # -- stepping ----------------------------------------------------------------------------------------------------
 
-    def turn(self, lanes: Any, front: Any, op: Any, resets: np.ndarray = NO_LANES) -> list[int]:
+    def turn(self, lanes: Any, front: Any, after: Any, op: Any, resets: np.ndarray = NO_LANES) -> list[int]:
         """Let `lanes` take a step from the observations in rows `front`; reset other lanes in the same turn.
 
         Args:
             lanes: range or int64 array [n].
             front: range or int64 array [n], the rows of their observations.
+            after: likewise, one time step later: the rows of their next observations.
             op: `STEP` or `STEP_AND_HOLD`, or an int8 array of them.
             resets: lanes that stand at an end and begin an episode.
 
@@ -80,54 +81,52 @@ class Loop:
         if not self._decided:
             self.decider.decide(lanes, front, self.ledger.recorder)
         if len(resets):
-            arrival = self._exchange(*self._with_resets(lanes, front, op, resets))
+            back = self._exchange(*self._with_resets(lanes, after, op, resets))
         else:
-            arrival = self._exchange(lanes, self._shifted(front), op)
-        if arrival.ended:
-            self._end(arrival, lanes, front)
-        else:
-            self._put_down(lanes, front)
+            back = self._exchange(lanes, after, op)
+        begins = self._end(back.ended, lanes, after, op) if back.ended else []
+        # With the next line the step is done, also if an interruption comes right behind it.
+        self.decider.stepped(lanes)
+        if begins:
+            self.decider.begin(back.ended, begins)
         self._interrupted = self._decided = False
-        return arrival.ended
+        return back.ended
 
-    def _exchange(self, lanes: Any, rows: Any, op: Any) -> Arrival:
-        """Send and receive. From here on the lanes are ahead of the tape: the caller says when that is over."""
+    def _exchange(self, lanes: Any, rows: Any, op: Any) -> Returned:
+        """Send and receive. From here on the lanes are ahead of what is known: the caller says when that is over."""
         began = perf_counter()
         self._interrupted = True
-        self.envs.post(lanes, rows, op, self._want)
-        arrival = self.envs.recv()
+        self._driver.post(lanes, rows, op, self._want)
+        back = self._driver.wait()
         self.ledger.recorder.env_seconds += perf_counter() - began
         if self._want:
-            self._keep_infos(arrival)
-        return arrival
+            self._keep_infos(lanes, rows, back)
+        return back
 
-    def _keep_infos(self, arrival: Arrival) -> None:
+    def _keep_infos(self, lanes: Any, rows: Any, back: Returned) -> None:
         """Keep what came with the observations, and what came with the steps before them."""
-        infos = {**arrival.info, **arrival.final_info}
-        for lane, row in zip(arrival.env_id.tolist(), arrival.row_numbers, strict=True):
-            self.tape.obs_infos.put(row, arrival.info.get(lane, {}))
+        infos = {**back.infos, **back.final_infos}
+        for lane, row in zip(np.asarray(lanes).tolist(), np.asarray(rows).tolist(), strict=True):
+            self.tape.obs_infos.put(row, back.infos.get(lane, {}))
             # Of a lane that was reset this is the row before its first step, which nobody reads.
             self.tape.infos.put(row - self._store.num_envs, infos.get(lane, {}))
 
-    def _put_down(self, lanes: Any, front: Any) -> None:
-        self.tape.append(front)
-        self.decider.stepped(lanes)
+    def _end(self, ended: list[int], lanes: Any, after: Any, op: Any) -> list[int]:
+        """Keep the true last observations of the lanes that ended; return the rows in which their next ones stand."""
+        rows: list[int]
+        if type(lanes) is range:
+            rows = [lane - lanes.start + after.start for lane in ended]
+        else:
+            rows = after[np.searchsorted(lanes, ended)].tolist()
+        last = self.envs.final_rows(lanes, after, op, ended).tolist()
+        for row, observation in zip(rows, last, strict=True):
+            self.tape.side.add(row - self._store.num_envs, observation, row)
+        return rows
 
-    def _end(self, arrival: Arrival, lanes: Any, front: Any) -> None:
-        """Keep the true last observations of the lanes that ended; their next episodes begin behind them."""
-        ended = np.array(arrival.ended, np.int64)
-        at = ended - lanes.start if type(lanes) is range else np.searchsorted(lanes, ended)
-        steps = at + front.start if type(front) is range else front[at]
-        after = steps + self._store.num_envs
-        # Before the rows are on the tape: at no time is there an end without its last observation.
-        self.tape.side.add(steps, self.decider.last_leaves(arrival.final_rows, after))
-        self._put_down(lanes, front)
-        self.decider.begin(ended, after)
-
-    def _with_resets(self, lanes: Any, front: Any, op: Any, resets: np.ndarray) -> tuple[Any, Any, Any]:
+    def _with_resets(self, lanes: Any, after: Any, op: Any, resets: np.ndarray) -> tuple[Any, Any, Any]:
         both = np.concatenate([np.asarray(lanes), resets])
         order = np.argsort(both)
-        rows = both + (front[0] - lanes[0] + self._store.num_envs)
+        rows = both + (after[0] - lanes[0])
         ops = np.concatenate([np.broadcast_to(op, len(lanes)), np.full(len(resets), RESET)]).astype(np.int8)
         return both[order], rows[order], ops[order]
 
@@ -150,19 +149,29 @@ class Loop:
 
     def fill(self, base: int, turns: int) -> None:
         """Take `turns` steps of every lane into the block that begins at row `base`; all stand ready."""
-        before, stride = self.tape.count, self._store.num_envs
+        before, stride = self.decider.together, self._store.num_envs
         front = self._rows(base)
         self._enter(self._parking, front, base, turns)
         try:
             for _ in range(turns):
-                self.turn(self._lanes, front, STEP)
-                front = range(front.start + stride, front.stop + stride)
+                after = range(front.start + stride, front.stop + stride)
+                self.turn(self._lanes, front, after, STEP)
+                front = after
         finally:
-            self._stamp(before)
-            # An interruption can come between a step and the line behind it; the tape knows how far the lanes are.
-            taken = self.tape.count - before
-            front = self._rows(base + taken // len(self._lanes) * stride)
-            self.decider.move(front, self._parking, decided=self._decided)
+            taken = self.decider.together - before
+            self._put_down(base, taken)
+            self.decider.move(self._rows(base + taken * stride), self._parking, decided=self._decided)
+            if taken < turns:
+                self.tape.release()
+
+    def _put_down(self, base: int, turns: int) -> None:
+        """Put the first `turns` steps of all lanes of a block on the tape."""
+        stride = self._store.num_envs
+        rows: Any = range(base, base + turns * stride)
+        if len(self._lanes) < stride:
+            rows = np.add.outer(np.arange(turns) * stride + base, self.lane_numbers).reshape(-1)
+        self.tape.append(rows)
+        self._stamp(np.asarray(rows, np.int64))
 
     def run_episodes(self, shares: Shares) -> None:
         """Run the episodes of `shares`; what ran before was cut."""
@@ -191,7 +200,9 @@ class Loop:
                 # Those that are being reset have no observation yet: the turn that resets them moves on with them.
                 parked = stepping + (base + CHUNK * stride)
         finally:
-            self._stamp(before)
+            self.tape.prune()
+            self._stamp(self.tape.rows()[before:])
+            self.tape.release()
             # All have ended, but after a failure: what was running then is not continued.
             self.cut_running()
             self._needs_reset[:] = True
@@ -207,7 +218,9 @@ class Loop:
             ended, held = [], []
         else:
             op = shares.operation(stepping)
-            ended = self.turn(self._packed(stepping), self._packed(stepping + start), op, resetting)
+            front, next_front = self._packed(stepping + start), self._packed(stepping + after)
+            ended = self.turn(self._packed(stepping), front, next_front, op, resetting)
+            self.tape.append(front)
             if not ended and not len(resetting):
                 return stepping, NO_LANES
             hold = np.broadcast_to(op, len(stepping)) == STEP_AND_HOLD
@@ -223,11 +236,10 @@ class Loop:
         self.decider.prepare(base, turns * self._store.num_envs)
         self.decider.move(source, target, decided=self._decided)
 
-    def _stamp(self, before: int) -> None:
-        """Number the rows that came after the first `before`."""
+    def _stamp(self, rows: np.ndarray) -> None:
+        """Number new rows, int64 [R], each lane's in order of time."""
         if self.decider.columns is not None:
-            self.ledger.stamp(self.tape.rows()[before:], self._store, self.decider.columns)
-        self.tape.release()
+            self.ledger.stamp(rows, self._store, self.decider.columns)
 
     # -- beginnings and cuts -----------------------------------------------------------------------------------------
 
@@ -269,7 +281,7 @@ class Loop:
     def recover(self) -> None:
         """After an interruption in an exchange, where the lanes are is not known: cut what ran, begin anew."""
         if self._interrupted:
-            self.envs.drain()
+            self._driver.wait()
             self.tape.prune()
             self.cut_running()
             self._needs_reset[:] = True
@@ -286,10 +298,6 @@ class Loop:
     def _rows(self, base: int) -> range:
         """The rows of all lanes at the time step that begins at row `base`."""
         return range(base + self._lanes.start, base + self._lanes.stop)
-
-    def _shifted(self, rows: Any) -> Any:
-        stride = self._store.num_envs
-        return range(rows.start + stride, rows.stop + stride) if type(rows) is range else rows + stride
 
     def _packed(self, numbers: np.ndarray) -> Any:
         """A range, if these are consecutive numbers for all lanes: slices are faster than index arrays."""

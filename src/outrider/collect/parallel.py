@@ -102,7 +102,7 @@ class ParallelCollector(BaseCollector):
         base = self._tape.open(turns)
         happened = []
         for ends, infos, some in self._ask("filled", "fill", base, turns):
-            self._tape.side.add(*ends)
+            self._tape.side.extend(*ends)
             for table, entries in zip((self._tape.infos, self._tape.obs_infos), infos, strict=True):
                 for row, info in entries:
                     table.put(row, info)

@@ -27,6 +27,7 @@ __all__ = ["Tape", "column_specs"]
 INTEGER = LeafSpec((), np.dtype(np.int64))
 FLAG = LeafSpec((), np.dtype(np.bool_))
 NO_ROWS = np.zeros(0, np.int64)
+NO_INFOS: dict[str, dict[str, np.ndarray]] = {"info": {}, "obs_info": {}}
 
 
 def column_specs(output: dict[str, Tree]) -> dict[str, Tree]:
@@ -53,7 +54,7 @@ class Tape:
     def __init__(self, store: Store, info_keys: tuple[str, ...] = ()) -> None:
         self.store = store
         self.infos, self.obs_infos = InfoTable(info_keys), InfoTable(info_keys)
-        self.side = SideTable(store.frame.rows.specs["obs"])
+        self.side = SideTable(store.obs)
         self.columns: Rows | None = None
         self._blocks: list[_Block] = []
         self._log: list[Any] = []
@@ -61,7 +62,7 @@ class Tape:
     def fix(self, columns: Rows) -> None:
         """Use these columns from now on."""
         self.columns = columns
-        self.side.fix_state(columns.layout.specs["state"])
+        self.side.fix_state(columns.arrays["state"])
 
     def open(self, length: int) -> int:
         """Begin a block of `length` steps of all lanes (and the observations behind them); return its first row."""
@@ -105,8 +106,8 @@ class Tape:
         columns = self._made_columns().arrays
         open_ = last[~(self.store.terminated[last] | self.store.truncated[last] | columns["cut"][last])]
         columns["cut"][open_] = True
-        behind = tree.take((self.store.obs, columns["state"]), open_ + lanes)
-        self.side.add(open_, tree.leaves(behind))
+        for row in open_.tolist():
+            self.side.add(row, row + lanes, row + lanes)
 
     def prune(self) -> None:
         """Forget the ends of steps that an interruption has kept off the tape."""
@@ -122,8 +123,7 @@ class Tape:
             return self._gather_rollout(length)
         self._log.clear()
         self._blocks.clear()
-        infos = self._take_infos(np.arange(block.base, block.base + block.rows).reshape(length + 1, -1))
-        self._forget_infos(block)
+        infos = self._block_infos(block)
         root = self.store.pool.lend(block.base, block.rows)
         leading = (length + 1, self.store.num_envs)
         rows = self.store.rows.view(root, block.base, leading)
@@ -133,10 +133,18 @@ class Tape:
         final_obs, final_state = self.side.take(order)
         return self._rollout({**rows, **infos}, columns, length, (index, final_obs, final_state))
 
+    def _block_infos(self, block: _Block) -> dict[str, dict[str, np.ndarray]]:
+        """Columns of the infos of a whole block, which are forgotten."""
+        if not self.infos:
+            return NO_INFOS
+        infos = self._take_infos(np.arange(block.base, block.base + block.rows).reshape(-1, self.store.num_envs))
+        self._forget_infos(block)
+        return infos
+
     def _take_infos(self, rows: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
         """Columns of the infos of `rows` and of the observations in them."""
         if not self.infos:
-            return {"info": {}, "obs_info": {}}
+            return NO_INFOS
         return {"info": self.infos.columns(rows), "obs_info": self.obs_infos.columns(rows)}
 
     def _forget_infos(self, block: _Block) -> None:

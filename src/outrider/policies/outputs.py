@@ -115,7 +115,12 @@ class OutputSchema:
         if n != self._rows:
             self._expected = [(spec.dtype, (n, *spec.shape)) for spec in self._leaf_specs]
             self._rows = n
-        found = self._raw_leaves(output)
+        if self._is_flat and type(output) is dict and output.keys() == self._layout.keys():
+            found: list[Any] = [output[key] for key in self._layout]
+        else:
+            # This walk also finds and names a difference.
+            found = []
+            _gather(self._layout, output, "", found)
         for index, (dtype, shape) in enumerate(self._expected):
             leaf = found[index]
             if type(leaf) is not np.ndarray:
@@ -123,17 +128,6 @@ class OutputSchema:
             # Identity is the fast path: NumPy's native dtypes are singletons.
             if leaf.shape != shape or (leaf.dtype is not dtype and leaf.dtype != dtype):
                 found[index] = self._settle(leaf, index)
-        return found
-
-    def _raw_leaves(self, output: dict[str, Tree]) -> list[Any]:
-        """The leaves as the policy returned them; refuses another structure."""
-        if self._is_flat and type(output) is dict and len(output) == len(self._layout):
-            try:
-                return [output[key] for key in self._layout]
-            except KeyError:
-                pass  # the walk below finds and names the difference
-        found: list[Any] = []
-        _gather(self._layout, output, "", found)
         return found
 
     def _to_array(self, leaf: Any, index: int) -> Array:

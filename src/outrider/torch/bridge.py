@@ -56,7 +56,7 @@ class Bridge:
             if key == "state":
                 arrays[key] = self.state_out(value)
             else:
-                arrays[key] = _arrays(value, key)
+                arrays[key] = _array(value, key) if isinstance(value, torch.Tensor) else _arrays(value, key)
         return arrays
 
     def state_out(self, state: Tree, path: str = "state") -> Tree:
@@ -83,8 +83,18 @@ class Bridge:
 
 def _arrays(value: Tree, path: str) -> Tree:
     if isinstance(value, torch.Tensor):
-        return to_array(value, path)
+        return _array(value, path)
     return _descend(value, path, _arrays)
+
+
+def _array(tensor: torch.Tensor, path: str) -> Array:
+    """A tensor as an array that shares its memory where it can."""
+    try:
+        array: Array = tensor.numpy()
+    except (TypeError, RuntimeError):
+        # On another device, with a gradient, or of a dtype that NumPy has not: converted, or refused by name.
+        return to_array(tensor, path)
+    return array
 
 
 def _descend(value: Tree, path: str, convert: Callable[[Tree, str], Tree]) -> Tree:

@@ -41,12 +41,6 @@ class Arrival:
         return np.asarray(self.lanes, np.int64)
 
     @property
-    def row_numbers(self) -> list[int]:
-        """The rows of the current observations, as integers."""
-        numbers: list[int] = list(self.rows) if type(self.rows) is range else self.rows.tolist()
-        return numbers
-
-    @property
     def obs(self) -> Tree:
         """What the policy sees next, [k, ...]."""
         return tree.take(self.store.obs, indexer(self.rows))

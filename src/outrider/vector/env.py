@@ -176,7 +176,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
                 )
             )
         ended = back.ended if len(sent) == 1 else sorted(back.ended)
-        final = self._final_rows(lanes, rows, op, ended) if ended else NONE
+        final = self.final_rows(lanes, rows, op, ended) if ended else NONE
         return Arrival(self.store, lanes, rows, ended, final, back.infos, back.final_infos)
 
     def drain(self) -> None:
@@ -185,7 +185,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             self.driver.wait()
             self._under_way.clear()
 
-    def _final_rows(self, lanes: Any, rows: Any, op: Any, ended: list[int]) -> np.ndarray:
+    def final_rows(self, lanes: Any, rows: Any, op: Any, ended: list[int]) -> np.ndarray:
         """Where the last observations are: aside if the lane was reset, in its own row if it is held."""
         final = self.store.final + np.array(ended, np.int64)
         if isinstance(op, int) and op == STEP:

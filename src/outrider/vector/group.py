@@ -102,6 +102,10 @@ class EnvGroup:
         self.info_keys = info_keys
         space = envs[0].action_space
         self._action_space = space
+        # An observation that is one array is checked and written without a call; no array has the dtype None.
+        self._single: Any = (None, None, ())
+        if isinstance(store.obs, np.ndarray):
+            self._single = (store.obs, store.obs.dtype, store.obs.shape[1:])
         self._write = observation_writer(envs[0].observation_space, store.obs)
         mine = slice(first, first + len(envs))
         self._actions = tree.map(lambda leaf: leaf[mine], store.action)
@@ -175,6 +179,7 @@ class EnvGroup:
             EnvironmentFailure: an environment raised or returned what its space does not declare.
         """
         envs, first, write, store = self.envs, self.first, self._write, self.store
+        leaf, dtype, shape = self._single
         read = self._scalars or action_reader(self._action_space, tree.map(np.copy, self._actions))
         at = store.before(rows)
         store.terminated[at] = False
@@ -199,7 +204,10 @@ class EnvGroup:
                         note[1] = RESETTING
                         ob, info = self._reset(lane)
                         note[1] = STEPPING
-                write(ob, row)
+                if type(ob) is np.ndarray and ob.dtype is dtype and ob.shape == shape:
+                    leaf[row] = ob
+                else:
+                    write(ob, row)
                 if want and info:
                     self._keep(self.infos, lane, info, want)
         except FAILURES as error:

@@ -110,7 +110,7 @@ class InlineDriver(Driver):
 
 def run(group: EnvGroup, lanes: Any, rows: Any, op: Any, want: int) -> list[int]:
     """Do what `Driver.post` asks of the lanes of one group; return the lanes that ended."""
-    if isinstance(op, int):
+    if type(op) is int:
         if op == RESET:
             group.reset(_plain(lanes), _plain(rows), want)
             return []

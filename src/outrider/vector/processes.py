@@ -179,6 +179,8 @@ class ProcessDriver(Driver):
             self._fail()
             raise
         posted, self._posted = self._posted, []
+        if not posted:
+            return Returned(range(0), [])
         lanes = posted[0] if len(posted) == 1 else np.concatenate([np.asarray(one) for one in posted])
         infos: tuple[dict[int, dict[str, Any]], dict[int, dict[str, Any]]] = ({}, {})
         for some, final in self._crew.take("infos"):
