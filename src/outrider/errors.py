@@ -39,7 +39,7 @@ class DatasetError(OutriderError):
     """A dataset that cannot be created, opened or appended to."""
 
 
-class EnvironmentFailure(OutriderError):
+class EnvironmentFailure(OutriderError):  # noqa: N818 - "failure" is what it is called everywhere
     """An environment raised. The original exception is the cause; its traceback is in the message.
 
     Attributes:

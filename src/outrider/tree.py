@@ -6,7 +6,7 @@ None and the empty dict are trees without leaves. Structure is compared by key a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,11 +19,8 @@ Tree: TypeAlias = Any
 """A nested dict or tuple of leaves; `Any` because Python's types cannot say so without a cast at every use."""
 
 
-def _children(tree: Tree) -> Iterator[tuple[Any, Tree]]:
-    if isinstance(tree, dict):
-        yield from tree.items()
-    elif isinstance(tree, tuple):
-        yield from enumerate(tree)
+def _children(tree: Tree) -> Iterable[tuple[Any, Tree]]:
+    return tree.items() if isinstance(tree, dict) else enumerate(tree if tree is not None else ())
 
 
 def _is_leaf(tree: Tree) -> bool:
@@ -38,17 +35,22 @@ def _rebuild(like: Tree, children: list[Tree]) -> Tree:
     return tuple(children)
 
 
-def _same_node(tree: Tree, other: Tree, path: str) -> None:
-    """Refuse two nodes of different kind, keys or length."""
+class _Differ(Exception):  # noqa: N818 - a signal between `_map` and `map`, which makes an error of it
+    """Two trees differ; the keys of the path are collected on the way up, so that it costs nothing otherwise."""
+
+    def __init__(self, expected: Tree, found: Tree) -> None:
+        super().__init__()
+        self.expected, self.found = expected, found
+        self.keys: list[object] = []
+
+
+def _same_node(tree: Tree, other: Tree) -> bool:
+    """Whether two nodes are of the same kind, keys or length."""
     if isinstance(tree, dict):
-        same = isinstance(other, dict) and tree.keys() == other.keys()
-    elif isinstance(tree, tuple):
-        same = isinstance(other, tuple) and len(tree) == len(other)
-    else:
-        same = other is None
-    if not same:
-        msg = f"trees differ at '{path or '/'}': expected {_kind(tree)}, found {_kind(other)}"
-        raise SpecError(msg)
+        return isinstance(other, dict) and tree.keys() == other.keys()
+    if isinstance(tree, tuple):
+        return isinstance(other, tuple) and len(tree) == len(other)
+    return other is None if tree is None else _is_leaf(other)
 
 
 def _kind(tree: Tree) -> str:
@@ -69,17 +71,32 @@ def map(fn: Callable[..., Any], tree: Tree, *rest: Tree, path: str = "") -> Tree
         >>> map(lambda a, b: a + b, {"x": 1, "y": (2, 3)}, {"y": (20, 30), "x": 10})
         {'x': 11, 'y': (22, 33)}
     """
-    if _is_leaf(tree):
-        for other in rest:
-            if not _is_leaf(other):
-                msg = f"trees differ at '{path or '/'}': expected a leaf, found {_kind(other)}"
-                raise SpecError(msg)
-        return fn(tree, *rest)
+    try:
+        return _map(fn, tree, rest)
+    except _Differ as difference:
+        where = "/".join([*([path] if path else []), *(str(key) for key in reversed(difference.keys))])
+        msg = (
+            f"trees differ at '{where or '/'}': expected {_kind(difference.expected)}, found {_kind(difference.found)}"
+        )
+        raise SpecError(msg) from None
+
+
+def _map(fn: Callable[..., Any], tree: Tree, rest: tuple[Tree, ...]) -> Tree:
     for other in rest:
-        _same_node(tree, other, path)
+        if not _same_node(tree, other):
+            raise _Differ(tree, other)
+    if _is_leaf(tree):
+        return fn(tree, *rest)
     if tree is None:
         return None
-    results = [map(fn, child, *(r[key] for r in rest), path=_join(path, key)) for key, child in _children(tree)]
+    results = []
+    key: object = None
+    try:
+        for key, child in _children(tree):
+            results.append(_map(fn, child, tuple([other[key] for other in rest])))
+    except _Differ as difference:
+        difference.keys.append(key)
+        raise
     return _rebuild(tree, results)
 
 

@@ -64,4 +64,3 @@ def stamp(
             step[n] = 0
             returns[n] = 0.0
     return ended_lane, ended_return, ended_length, ended_cut
-

@@ -16,7 +16,7 @@ import numpy as np
 
 from outrider import tree
 from outrider.errors import ConfigError, EnvironmentFailure, SpecError, explain
-from outrider.spaces import Reader, action_reader, observation_writer
+from outrider.spaces import action_reader, observation_writer
 from outrider.vector.plan import EnvFactory
 from outrider.vector.store import Store
 
@@ -109,9 +109,8 @@ class EnvGroup:
         self._write = observation_writer(envs[0].observation_space, store.obs)
         mine = slice(first, first + len(envs))
         self._actions = tree.map(lambda leaf: leaf[mine], store.action)
-        # Indexing gives a Discrete action as a scalar, which is a copy already; all others are copied at each step.
-        scalar = isinstance(space, gymnasium.spaces.Discrete)
-        self._scalars: Reader | None = action_reader(space, self._actions) if scalar else None
+        # A Discrete action is a scalar, which is a copy already; all others are copied at each step.
+        self._scalars = isinstance(space, gymnasium.spaces.Discrete)
         self._reset_arguments: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         self._note = [first, CONSTRUCTING] if note is None else note
         self.closed = False
@@ -178,20 +177,20 @@ class EnvGroup:
         Raises:
             EnvironmentFailure: an environment raised or returned what its space does not declare.
         """
-        envs, first, write, store = self.envs, self.first, self._write, self.store
+        numbers = _plain(lanes)
+        envs, actions = self._chosen(lanes, numbers)
+        write, store, note = self._write, self.store, self._note
         leaf, dtype, shape = self._single
-        read = self._scalars or action_reader(self._action_space, tree.map(np.copy, self._actions))
         at = store.before(rows)
         store.terminated[at] = False
         store.truncated[at] = False
         ended: list[int] = []
         rewards: list[Any] = []
-        note = self._note
         note[1] = STEPPING
         try:
-            for lane, row, hold in zip(_plain(lanes), _plain(rows), holds, strict=False):
+            for lane, env, action, row, hold in zip(numbers, envs, actions, _plain(rows), holds, strict=False):
                 note[0] = lane
-                ob, reward, terminated, truncated, info = envs[lane - first].step(read(lane - first))
+                ob, reward, terminated, truncated, info = env.step(action)
                 rewards.append(reward)
                 if terminated or truncated:
                     ended.append(lane)
@@ -214,6 +213,18 @@ class EnvGroup:
             raise self._failure(error) from error
         self._write_rewards(at, rewards, lanes)
         return ended
+
+    def _chosen(self, lanes: Any, numbers: Any) -> tuple[list[gymnasium.Env[Any, Any]], list[Any]]:
+        """The environments of `lanes`, and an action for each that it may keep: nobody writes to it any more."""
+        if self._scalars:
+            actions = list(self._actions)
+        else:
+            read = action_reader(self._action_space, tree.map(np.copy, self._actions))
+            actions = [read(index) for index in range(len(self.envs))]
+        if len(lanes) == len(self.envs):
+            return self.envs, actions
+        index = [lane - self.first for lane in numbers]
+        return [self.envs[i] for i in index], [actions[i] for i in index]
 
     def _write_rewards(self, at: Any, rewards: list[Any], lanes: Any) -> None:
         """Write the rewards of a step; those that are no plain numbers are looked at one by one."""
