@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import Space, spaces
 
-from outrider import tree
 from outrider.errors import ConfigError, SpecError, explain
 from outrider.spec import LeafSpec
 from outrider.tree import Tree
@@ -191,16 +190,3 @@ def action_reader(space: Space[Any], arrays: Tree) -> Reader:
         return lambda row: arrays[row : row + 1].reshape(())
     reader: Reader = arrays.__getitem__
     return reader
-
-
-def batch_size(batch: Tree) -> int:
-    """The length of the first axis of a batch.
-
-    Raises:
-        SpecError: there is no leaf, or a leaf has no axis.
-    """
-    found = tree.leaves(batch)
-    if not found or np.ndim(found[0]) == 0:
-        msg = explain(expected="a batch with one row per lane", found=repr(batch), where="batch", fix="add that axis")
-        raise SpecError(msg)
-    return len(found[0])

@@ -53,8 +53,7 @@ def check_batch(specs: Tree, batch: Tree, leading: tuple[int, ...], where: str) 
     Raises:
         SpecError: names the leaf by its path below `where`.
     """
-
-    def check(spec: LeafSpec, array: Any) -> None:
+    for (path, spec), array in zip(tree.items(specs), _matching(specs, batch, where), strict=True):
         shape = (*leading, *spec.shape)
         if tuple(array.shape) != shape or array.dtype != spec.dtype:
             msg = explain(
@@ -64,9 +63,6 @@ def check_batch(specs: Tree, batch: Tree, leading: tuple[int, ...], where: str) 
                 fix="return the same structure, shape and dtype for every row",
             )
             raise SpecError(msg)
-
-    for (path, spec), array in zip(tree.items(specs), _matching(specs, batch, where), strict=True):
-        check(spec, array)
 
 
 def _matching(specs: Tree, batch: Tree, where: str) -> list[Any]:
