@@ -118,7 +118,7 @@ class Loop:
             rows = [lane - lanes.start + after.start for lane in ended]
         else:
             rows = after[np.searchsorted(lanes, ended)].tolist()
-        last = self.envs.final_rows(lanes, after, op, ended).tolist()
+        last = self.envs.final_rows(lanes, after, op, ended)
         for row, observation in zip(rows, last, strict=True):
             self.tape.side.add(row - self._store.num_envs, observation, row)
         return rows

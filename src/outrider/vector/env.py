@@ -176,7 +176,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
                 )
             )
         ended = back.ended if len(sent) == 1 else sorted(back.ended)
-        final = self.final_rows(lanes, rows, op, ended) if ended else NONE
+        final = np.array(self.final_rows(lanes, rows, op, ended), np.int64) if ended else NONE
         return Arrival(self.store, lanes, rows, ended, final, back.infos, back.final_infos)
 
     def drain(self) -> None:
@@ -185,14 +185,15 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             self.driver.wait()
             self._under_way.clear()
 
-    def final_rows(self, lanes: Any, rows: Any, op: Any, ended: list[int]) -> np.ndarray:
+    def final_rows(self, lanes: Any, rows: Any, op: Any, ended: list[int]) -> list[int]:
         """Where the last observations are: aside if the lane was reset, in its own row if it is held."""
-        final = self.store.final + np.array(ended, np.int64)
-        if isinstance(op, int) and op == STEP:
-            return final
+        final = self.store.final
+        if type(op) is int and op == STEP:
+            return [final + lane for lane in ended]
         at = np.searchsorted(lanes, ended) if type(lanes) is not range else np.array(ended) - lanes.start
         held = np.broadcast_to(op, (len(lanes),))[at] == STEP_AND_HOLD
-        return np.where(held, np.asarray(rows)[at], final)
+        found: list[int] = np.where(held, np.asarray(rows)[at], final + np.array(ended)).tolist()
+        return found
 
     def arrange_resets(self, lanes: Any, seeds: Any, options: Any) -> None:
         """Set seed and options of the next reset of each of `lanes`; None leaves them out.
