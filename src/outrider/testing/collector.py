@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -15,7 +14,7 @@ from outrider import tree
 from outrider.collect.interface import BaseCollector
 from outrider.errors import ClosedError, ConfigError, EnvironmentFailure
 from outrider.policies.base import Policy
-from outrider.testing.traced import Failing, Traced, TracedPolicy
+from outrider.testing.traced import Coin, Failing, Rewarded, Traced, TracedPolicy, Zeros
 
 __all__ = ["CollectorConformance"]
 
@@ -399,45 +398,3 @@ def assert_same(found: Any, expected: Any, name: str) -> None:
 def require_alike(a: np.ndarray, b: np.ndarray) -> None:
     """Equal shapes and dtypes."""
     assert (a.shape, a.dtype) == (b.shape, b.dtype)
-
-
-class Rewarded(Traced):
-    """The same reward in each step of episodes of one length, which are truncated."""
-
-    def __init__(self, length: int, reward: float = 1.0) -> None:
-        super().__init__((length,), ("truncate",))
-        self.reward = reward
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """A step of `Traced` with another reward."""
-        obs, _, terminated, truncated, info = super().step(action)
-        return obs, self.reward, terminated, truncated, info
-
-
-class Coin(gymnasium.Env[Any, Any]):
-    """Episodes of length 1 or 10 with equal odds, at little cost."""
-
-    def __init__(self) -> None:
-        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float64)
-        self.action_space = gymnasium.spaces.Discrete(2)
-        self.left = 0
-        self._observation = np.zeros(1)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Toss the coin."""
-        super().reset(seed=seed)
-        self.left = 1 if self.np_random.random() < 0.5 else 10
-        return self._observation, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step nearer to the end."""
-        self.left -= 1
-        return self._observation, 1.0, not self.left, False, {}
-
-
-class Zeros(Policy):
-    """Action 0."""
-
-    def act(self, obs: Any, state: Any, ctx: Any) -> dict[str, Any]:
-        """Zeros."""
-        return {"action": np.zeros(len(obs), np.int64)}

@@ -197,12 +197,7 @@ class EnvGroup:
                     store.terminated[row - store.num_envs] = bool(terminated)
                     store.truncated[row - store.num_envs] = bool(truncated)
                     if not hold:
-                        write(ob, store.final + lane)
-                        if want and info:
-                            self._keep(self.final_infos, lane, info, want)
-                        note[1] = RESETTING
-                        ob, info = self._reset(lane)
-                        note[1] = STEPPING
+                        ob, info = self._begin_anew(lane, ob, info, want)
                 if type(ob) is np.ndarray and ob.dtype is dtype and ob.shape == shape:
                     leaf[row] = ob
                 else:
@@ -213,6 +208,16 @@ class EnvGroup:
             raise self._failure(error) from error
         self._write_rewards(at, rewards, lanes)
         return ended
+
+    def _begin_anew(self, lane: int, ob: Any, info: dict[str, Any], want: int) -> tuple[Any, dict[str, Any]]:
+        """Keep the last observation and info of a lane aside, and reset it."""
+        self._write(ob, self.store.final + lane)
+        if want and info:
+            self._keep(self.final_infos, lane, info, want)
+        self._note[1] = RESETTING
+        begun = self._reset(lane)
+        self._note[1] = STEPPING
+        return begun
 
     def _chosen(self, lanes: Any, numbers: Any) -> tuple[list[gymnasium.Env[Any, Any]], list[Any]]:
         """The environments of `lanes`, and an action for each that it may keep: nobody writes to it any more."""
