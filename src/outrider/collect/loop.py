@@ -23,6 +23,7 @@ from outrider.records.step_spec import StepSpec
 from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD, Returned
 from outrider.vector.env import VecEnv
 from outrider.vector.group import NO_INFOS, SOME_INFOS
+from outrider.vector.store import numbers_of
 
 __all__ = ["Loop"]
 
@@ -171,7 +172,7 @@ class Loop:
         if len(self._lanes) < stride:
             rows = np.add.outer(np.arange(turns) * stride + base, self.lane_numbers).reshape(-1)
         self.tape.append(rows)
-        self._stamp(np.asarray(rows, np.int64))
+        self._stamp(numbers_of(rows))
 
     def run_episodes(self, shares: Shares) -> None:
         """Run the episodes of `shares`; what ran before was cut."""

@@ -20,7 +20,7 @@ from outrider.records.rollout import Rollout
 from outrider.records.steps import Steps
 from outrider.spec import LeafSpec
 from outrider.tree import Tree
-from outrider.vector.store import Store
+from outrider.vector.store import Store, numbers_of
 
 __all__ = ["Tape", "column_specs"]
 
@@ -86,7 +86,7 @@ class Tape:
 
     def rows(self) -> np.ndarray:
         """Rows that were not handed out, int64 [R], in the order of arrival."""
-        return np.concatenate([NO_ROWS, *(np.asarray(rows, np.int64) for rows in self._log)])
+        return np.concatenate([NO_ROWS, *(numbers_of(rows) for rows in self._log)])
 
     def fewest(self) -> int:
         """The number of rows of the lane that has fewest."""

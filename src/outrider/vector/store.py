@@ -18,7 +18,7 @@ from outrider.tree import Tree
 if TYPE_CHECKING:
     from gymnasium import Space
 
-__all__ = ["HEADER_WORDS", "MOST_WORKERS", "Frame", "Store", "headers", "indexer"]
+__all__ = ["HEADER_WORDS", "MOST_WORKERS", "Frame", "Store", "headers", "indexer", "numbers_of"]
 
 HEADER_WORDS = 16
 """64-bit words of each worker's header at the start of the mapping: two cache lines, shared with no other worker."""
@@ -125,6 +125,12 @@ class Store:
 def headers(mapping: Mapping) -> memoryview:
     """The 64-bit words at the start of the mapping, `HEADER_WORDS` for each worker."""
     return memoryview(mapping.buffer)[:HEADERS_NBYTES].cast("q")
+
+
+def numbers_of(numbers: Any) -> np.ndarray:
+    """A range or an int64 array as an array; NumPy would walk through a range number by number."""
+    array: np.ndarray = np.arange(numbers.start, numbers.stop) if type(numbers) is range else numbers
+    return array
 
 
 def indexer(numbers: Any) -> slice | np.ndarray:
