@@ -53,12 +53,17 @@ _HOMES = {
     "make_vec": "outrider.vector.env",
 }
 
+_SUBMODULES = ("testing", "torch")
+"""What needs an extra or pytest: `outrider.torch` is there without an import of its own."""
+
 __all__ = [*_HOMES]  # noqa: PLE0604 - the keys are strings
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("outrider")
+    if name in _SUBMODULES:
+        return importlib.import_module(f"outrider.{name}")
     if name not in _HOMES:
         msg = f"module 'outrider' has no attribute {name!r}"
         raise AttributeError(msg)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import secrets
+import sys
 
 import numpy as np
 
 from outrider.errors import ConfigError, explain
 
-__all__ = ["lane_seed", "lane_seeds", "resolve_seed"]
+__all__ = ["NOISE", "lane_seed", "lane_seeds", "resolve_seed", "seed_globals"]
 
 ENVIRONMENT, NOISE, WORKER = 0, 1, 2
 """Purposes: each has a stream of its own, so that adding noise moves no environment."""
@@ -46,3 +48,14 @@ def lane_seed(run_seed: int, lane: int, purpose: int = ENVIRONMENT) -> int:
 def lane_seeds(run_seed: int, lanes: np.ndarray, purpose: int = ENVIRONMENT) -> list[int]:
     """Return the seed of each of `lanes`."""
     return [lane_seed(run_seed, int(lane), purpose) for lane in lanes]
+
+
+def seed_globals(seed: int) -> None:
+    """Seed the global generators of this process: Python's, NumPy's, and PyTorch's where it is loaded.
+
+    For processes that are ours alone, workers and the command line: what runs in them may draw from these.
+    """
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the global generator is what is being seeded
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed % 2**63)

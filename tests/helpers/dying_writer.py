@@ -1,7 +1,8 @@
 """Writers of a dataset that are killed at a chosen moment: `python -m helpers.dying_writer FOLDER MOMENT`.
 
 For each file that creating a dataset and appending to it replaces, one forked child does that work and kills itself
-before it replaces the file, after it, or before it with the file half written. A line of JSON says what each had done.
+before it replaces the file with the file half written; for every third, before it or after it. A line of JSON says what
+each had done.
 """
 
 import itertools
@@ -19,6 +20,7 @@ from outrider.records import StepSpec
 
 PLAN = fixed_plan(["rrtrrrtrrr", "rrrrrurrrc"], nesting="dict")
 PIECES = pieces_of(PLAN, [3, 8])
+STRIDE = {"torn": 1, "before": 3, "after": 3}
 SPEC = StepSpec.of(record_of(PLAN, "rollout"))
 
 
@@ -69,7 +71,7 @@ def main(folder, moment):
     # Imported by the children, it would take most of the time; no thread of it may run before they are forked.
     assert zarr.__name__ in sys.modules
     column.CHUNK_ROWS = 8
-    for count in itertools.count(1):
+    for count in itertools.count(1, STRIDE[moment]):
         path = f"{folder}/{moment}-{count}"
         done, status = run_child(path, count, moment)
         line = {"path": path, "done": done, "killed": os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL}

@@ -72,7 +72,7 @@ def test_an_episode_in_pieces_is_whole(tmp_path):
 # ------------------------------------------------------------------------------------------------ against the reference
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(plan=plans(max_length=12), data=st.data())
 def test_all_that_was_appended_is_read_back(plan, data):
     cuts = sorted(data.draw(st.sets(st.integers(1, max(1, plan.length - 1)), max_size=4)) - {plan.length})
@@ -85,7 +85,7 @@ def test_all_that_was_appended_is_read_back(plan, data):
             assert_stored(dataset, stored_runs([session]), plan)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(plan=plans(max_length=6), data=st.data())
 def test_no_run_is_joined_to_another(plan, data):
     pieces = pieces_of(plan, range(1, plan.length))

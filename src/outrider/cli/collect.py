@@ -21,6 +21,7 @@ from outrider.collect.collector import Collector
 from outrider.collect.interface import BaseCollector
 from outrider.collect.parallel import ParallelCollector
 from outrider.dataset import Dataset
+from outrider.errors import EnvironmentFailure, PolicyError
 from outrider.records import StepSpec
 from outrider.vector.env import make_vec
 from outrider.vector.inline import Inline
@@ -101,7 +102,7 @@ def _collector(job: Job, seed: int, dataset: Dataset | None) -> Iterator[BaseCol
 
     plan = job.plan if job.workers == 0 else plan_of(job.request.env, 1)
     with make_vec(plan, backend=Inline()) as envs:
-        make_policy = job.policy.maker(envs.single_action_space)
+        make_policy = job.policy.maker(envs.single_action_space, seed)
         with Collector(envs, make_policy(), seed=seed) as collector:
             check(collector.spec)
             if job.workers == 0:
@@ -130,6 +131,13 @@ def _warn_of_repetition(dataset: Dataset, job: Job, seed: int) -> None:
         say(f"note: seed {seed} was used for this dataset before: its first rows are collected once more")
 
 
+def _store_rest(collector: BaseCollector, dataset: Dataset, most: int) -> None:
+    """After a failure or Ctrl-C: store what was collected before, as far as this process has it."""
+    count = min(collector.stats.carried, most)
+    if count:
+        dataset.append(collector.steps(count))
+
+
 def _store(job: Job, collector: BaseCollector, dataset: Dataset) -> Timing:
     """Collect block by block, and append each block at once."""
     take: Callable[[int], Block]
@@ -137,13 +145,18 @@ def _store(job: Job, collector: BaseCollector, dataset: Dataset) -> Timing:
     timing, before, began = Timing(), collector.stats, perf_counter()
     visible = sys.stderr.isatty()
     with progress_bar(job.unit, job.count, lambda: collector.stats.returns, visible=visible) as bar:
-        for block, units in blocks(take, job.count, collector.num_envs):
-            start = perf_counter()
-            timing.steps += dataset.append(block)
-            now = perf_counter()
-            timing.storing += now - start
-            timing.loop = now - began
-            bar.advance(units, timing.steps / timing.loop)
+        try:
+            for block, units in blocks(take, job.count, collector.num_envs):
+                start = perf_counter()
+                timing.steps += dataset.append(block)
+                now = perf_counter()
+                timing.storing += now - start
+                timing.loop = now - began
+                bar.advance(units, timing.steps / timing.loop)
+        except (EnvironmentFailure, PolicyError, KeyboardInterrupt):
+            if job.unit == "steps":
+                _store_rest(collector, dataset, job.count - timing.steps)
+            raise
     after = collector.stats
     timing.policy = after.policy_seconds - before.policy_seconds
     timing.environments = after.env_seconds - before.env_seconds

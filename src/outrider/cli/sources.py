@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from outrider.errors import ConfigError, explain
 from outrider.policies.base import Policy
 from outrider.policies.function import as_policy
 from outrider.policies.random import RandomPolicy
+from outrider.seeding import seed_globals
 from outrider.vector.plan import Envs
 
 __all__ = ["FileEnv", "FilePolicy", "PolicySource", "plan_of", "policy_of"]
@@ -39,10 +40,12 @@ class FilePolicy:
     """Makes the policy that a name in a file stands for, in whichever process.
 
     An `outrider.Policy` is itself. A class, or a callable without parameters, is a factory: it is called, once in each
-    process, and what it returns is the policy. Any other callable is a function of the batch of observations.
+    process, with the global generators seeded alike, and what it returns is the policy. Any other callable is a
+    function of the batch of observations.
     """
 
     source: FileObject
+    seed: int = 0
 
     def __call__(self) -> Policy:
         """Make the policy.
@@ -52,6 +55,7 @@ class FilePolicy:
         """
         found = self.source.load()
         if not isinstance(found, Policy) and _is_factory(found):
+            seed_globals(self.seed)
             found = found()
         try:
             return as_policy(found)
@@ -72,9 +76,9 @@ class PolicySource:
     name: str
     file: FilePolicy | None
 
-    def maker(self, action_space: gymnasium.Space[Any]) -> Callable[[], Policy]:
-        """What makes the policy for environments of this action space; it can be sent to workers."""
-        return partial(RandomPolicy, action_space) if self.file is None else self.file
+    def maker(self, action_space: gymnasium.Space[Any], seed: int) -> Callable[[], Policy]:
+        """What makes the policy for environments of this action space in a run of this seed; workers can be sent it."""
+        return partial(RandomPolicy, action_space) if self.file is None else replace(self.file, seed=seed)
 
 
 def plan_of(env: str, num_envs: int) -> Envs:

@@ -63,7 +63,7 @@ class Collector(BaseCollector):
                     expected="what outrider.make_vec returns",
                     found=type(envs).__name__,
                     where="Collector(envs, ...)",
-                    fix="call outrider.make_vec(env, num_envs) first",
+                    fix="call outrider.make_vec(env, num_envs) first; vector environments of others are not taken yet",
                 )
             )
         envs.check_open()

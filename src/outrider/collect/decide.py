@@ -94,7 +94,12 @@ class Decider:
             sees = self._single[at].copy() if type(at) is slice else self._single[at]
         state = self._state(lanes, at) if self._states or self._schema is None else None
         initial = tree.map(np.copy, state) if self._schema is None else None
-        output = self._policy.act(sees, state, _Moment(self, lanes, rows))
+        try:
+            output = self._policy.act(sees, state, _Moment(self, lanes, rows))
+        except Exception as error:
+            shapes = ", ".join(f"{path}: {leaf.shape} {leaf.dtype}" for path, leaf in tree.items(sees, "obs"))
+            error.add_note(f"raised by the policy, which was called with a batch of {len(lanes)} rows ({shapes})")
+            raise
         recorder.policy_seconds += perf_counter() - began
         if self._schema is None:
             self._fix(output, len(lanes), initial, at)

@@ -48,7 +48,8 @@ class InfoTable:
                     expected=f"shape {shape}, dtype {dtype}" if key in self._known else "numbers, bools or strings",
                     found=f"shape {array.shape}, dtype {array.dtype}",
                     where=f"info at '{key}'",
-                    fix="leave the key out of info_keys, or let the environment always give the same kind of value",
+                    fix="leave the key out of info_keys, or let the environment always give the same kind of value "
+                    "(returns and lengths of episodes are in collector.stats)",
                 )
             )
         self._known[key] = promoted, shape

@@ -16,7 +16,7 @@ from outrider.errors import EnvironmentFailure, OutriderError
 from outrider.memory.rows import Layout, Rows
 from outrider.policies.base import Policy
 from outrider.policies.function import as_policy
-from outrider.seeding import lane_seeds
+from outrider.seeding import NOISE, lane_seed, lane_seeds, seed_globals
 from outrider.tree import Tree
 from outrider.vector.bootstrap import WorkerStart
 from outrider.vector.driver import describe
@@ -119,7 +119,10 @@ class _Server:
             driver.description = describe(self._group.envs, self._group.first)
             envs = VecEnv(driver, "", info_keys=self._group.info_keys)
             terms = Terms(given.seed, given.action_map, self._columns)
-            self._loop = Loop(envs, as_policy(given.make_policy()), terms, self._events)
+            policy = as_policy(given.make_policy())
+            # Whatever the policy was made with, no two workers may draw the same noise from a global generator.
+            seed_globals(lane_seed(given.seed, self._group.first, NOISE))
+            self._loop = Loop(envs, policy, terms, self._events)
             self._arrange(lane_seeds(given.seed, self._loop.lane_numbers), None)
         return self._loop
 

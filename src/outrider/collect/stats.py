@@ -14,7 +14,7 @@ REMEMBERED = 10_000
 """Episodes whose returns and lengths are kept; the totals count all."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CollectStats:
     """A snapshot.
 
@@ -43,6 +43,13 @@ class CollectStats:
     seconds: float
     policy_seconds: float
     env_seconds: float
+
+    def __repr__(self) -> str:
+        return (
+            f"CollectStats(steps={self.steps}, carried={self.carried}, episodes={self.episodes}, cuts={self.cuts}, "
+            f"mean_return={self.mean_return:.6g}, mean_length={self.mean_length:.6g}, "
+            f"steps_per_second={self.steps_per_second:.0f})"
+        )
 
     @property
     def steps_per_second(self) -> float:

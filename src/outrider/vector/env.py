@@ -54,7 +54,10 @@ def make_vec(env: Envs | EnvSource, num_envs: int | None = None, *, backend: Bac
     if isinstance(backend, (str, type)) or not isinstance(backend, Backend):
         raise ConfigError(
             explain(
-                expected="Inline(), Processes(...) or 'auto'", found=repr(backend), where="backend", fix="choose one"
+                expected="Inline(), Processes(...) or 'auto'",
+                found=repr(backend),
+                where="backend",
+                fix="pass e.g. outrider.Processes(workers=2)",
             )
         )
     return VecEnv(backend.start(plan), plan.name, info_keys=plan.info_keys)

@@ -6,7 +6,6 @@ import contextlib
 import multiprocessing
 import os
 import pickle
-import random
 import threading
 from collections.abc import Callable
 from multiprocessing import connection
@@ -16,6 +15,7 @@ import cloudpickle
 import numpy as np
 
 from outrider.errors import EnvironmentFailure
+from outrider.seeding import seed_globals
 from outrider.vector.bells import Fence, Waiter
 from outrider.vector.bootstrap import WorkerStart
 from outrider.vector.driver import describe
@@ -231,8 +231,7 @@ class _Server:
         seeds = [seed for seed, _ in arguments.values() if seed is not None]
         if seeds:
             # Environments that draw from a global generator must at least differ from worker to worker.
-            random.seed(seeds[0])
-            np.random.seed(seeds[0] % 2**32)  # noqa: NPY002 - the global generator is what is being seeded
+            seed_globals(seeds[0])
         self._group.arrange_resets(arguments)
 
     def _call(self, requests: list[tuple[int, str, str, tuple[Any, ...]]]) -> None:
