@@ -1,5 +1,14 @@
 """Exact, fast and safe collection of experience for reinforcement learning.
 
+    Envs, make_vec               what environments there are, and a vector environment of them
+    Inline, Processes            where they run
+    Collector                    rollouts, steps and episodes, collected in this process
+    ParallelCollector            the same, collected by workers that run the policy
+    evaluate                     returns and lengths of whole episodes
+    Policy, RandomPolicy         what decides; functions do too, and outrider.torch.TorchPolicy
+    Rollout, Steps, Episodes     what comes back; Episode, Padded, StepSpec
+    Dataset                      episodes on disk
+
 Names are imported when they are first used, so that `import outrider` is quick and needs no extra.
 """
 

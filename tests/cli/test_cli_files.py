@@ -91,7 +91,7 @@ def actions(policy):
 def test_policies(policies, name):
     source = policy_of(f"{policies}:{name}")
     assert source.name == f"policies.py:{name}"
-    make = pickle.loads(pickle.dumps(source.maker(gymnasium.spaces.Discrete(2))))
+    make = pickle.loads(pickle.dumps(source.maker(gymnasium.spaces.Discrete(2), 0)))
     assert actions(make()) == [1, 1]
 
 
@@ -103,7 +103,7 @@ def test_function_without_a_signature_is_a_function(policies):
 def test_no_policy_named():
     source = policy_of(None)
     assert source.name == "RandomPolicy"
-    make = pickle.loads(pickle.dumps(source.maker(gymnasium.spaces.Discrete(2))))
+    make = pickle.loads(pickle.dumps(source.maker(gymnasium.spaces.Discrete(2), 0)))
     assert isinstance(make(), outrider.RandomPolicy)
 
 

@@ -16,12 +16,13 @@ import outrider
 from outrider import tree
 from outrider.errors import OutriderError
 from outrider.memory.mapping import (
-    RESERVE,
-    SMALLEST,
+    LEAST,
+    MOST,
     MemfdMapping,
     PortableMapping,
     PrivateMapping,
     _largest,
+    reserve,
     shared_mapping,
 )
 from outrider.memory.pool import RowPool
@@ -195,14 +196,25 @@ def test_a_system_that_grants_less_address_space():
 
     def make(size):
         asked.append(size)
-        if size > SMALLEST * 2:
+        if size > LEAST:
             raise OSError("no more")
         return "made"
 
-    assert _largest(make) == ("made", SMALLEST * 2)
-    assert asked[0] == RESERVE
-    with pytest.raises(MemoryError):
-        _largest(refuse)
+    assert _largest(make, 4 * LEAST) == ("made", LEAST)
+    assert asked == [4 * LEAST, 2 * LEAST, LEAST]
+
+
+def test_no_mapping_takes_the_last_of_the_address_space():
+    def make(size):
+        raise OSError("no more")
+
+    with pytest.raises(OutriderError, match="address space for the rows of one more vector environment"):
+        _largest(make)
+
+
+def test_what_is_reserved_is_in_proportion_to_the_memory():
+    assert LEAST <= reserve() <= MOST
+    assert reserve() == min(MOST, max(LEAST, 4 * psutil.virtual_memory().total)) or reserve() == MOST
 
 
 def refuse(size):

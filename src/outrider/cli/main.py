@@ -73,7 +73,7 @@ def collect(  # noqa: PLR0913 - the parameters of a command are its options
         typer.Option(
             metavar="N|auto",
             help="Worker processes that run environments and policy: 0 for none, auto for one per core. The rows are "
-            "the same.",
+            "the same for a policy that gives the same action for the same row.",
         ),
     ] = "0",
     seed: Annotated[

@@ -93,6 +93,8 @@ def _leaf_map(space: Space[Any], target: np.ndarray, path: str, how: tuple[Actio
         name = "rescale"
     if name == "rescale":
         return _rescaling(space, target, path, stored_inverse=convention == "env")
+    if space.dtype.kind in "iu":
+        return _whole_numbers(space, target, path, clips=name is not None)
     return _clipping(space, target, path) if name is not None else _passing(target, path)
 
 
@@ -105,7 +107,7 @@ def _integers(space: Space[Any], target: np.ndarray, path: str, *, counts_from_z
         values = actions.tolist()
         if min(values) + offset < first or max(values) + offset > last:
             refuse(actions, at)
-        target[at] = actions + offset if counts_from_zero else actions
+        target[at] = actions.astype(np.int64) + offset if counts_from_zero else actions
         return actions
 
     def several(actions: np.ndarray, at: Any) -> np.ndarray:
@@ -132,6 +134,34 @@ def _bounds(space: Space[Any]) -> tuple[Any, Any]:
         start = space.start.astype(np.int64)
         return start, start + space.nvec.astype(np.int64) - 1
     return 0, 1
+
+
+def _whole_numbers(space: spaces.Box, target: np.ndarray, path: str, *, clips: bool) -> LeafMap:
+    """For Boxes of integers: compared in 64 bits, because a narrower integer or a float would change the values."""
+    low, high = space.low, space.high
+    if not clips:
+        info = np.iinfo(np.dtype(space.dtype).name)
+        low, high = np.full(space.shape, info.min, space.dtype), np.full(space.shape, info.max, space.dtype)
+    bounds = {domain: (_within(low, domain), _within(high, domain)) for domain in (np.int64, np.uint64)}
+
+    def apply(actions: np.ndarray, at: Any) -> np.ndarray:
+        domain = np.uint64 if actions.dtype == np.uint64 else np.int64
+        wide = actions.astype(domain)
+        inside = np.minimum(np.maximum(wide, bounds[domain][0]), bounds[domain][1])
+        if not clips and (inside != wide).any():
+            row = int(np.argwhere(inside != wide)[0][0])
+            raise _outside(space, actions[row], path, _lane(at, row))
+        target[at] = inside.astype(space.dtype)
+        return actions
+
+    return apply
+
+
+def _within(bounds: np.ndarray, domain: Any) -> np.ndarray:
+    """Bounds as integers of 64 bits, the nearest ones where they have none."""
+    info = np.iinfo(domain)
+    nearest = [min(max(int(bound), int(info.min)), int(info.max)) for bound in bounds.reshape(-1)]
+    return np.array(nearest, domain).reshape(bounds.shape)
 
 
 def _clipping(space: spaces.Box, target: np.ndarray, path: str) -> LeafMap:

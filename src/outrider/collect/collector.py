@@ -10,6 +10,7 @@ from outrider.collect.decide import Terms
 from outrider.collect.interface import BaseCollector
 from outrider.collect.loop import Loop
 from outrider.collect.shares import Shares
+from outrider.collect.undisturbed import undisturbed
 from outrider.errors import ConfigError, explain
 from outrider.policies.base import Policy
 from outrider.policies.function import as_policy
@@ -87,7 +88,8 @@ class Collector(BaseCollector):
         self._loop.cut_running()
         carried = self._tape.count
         self._loop.run_episodes(Shares.of(count, self._envs.lanes, self.num_envs, per_lane=per_lane))
-        return self._tape.take_episodes(carried)
+        with undisturbed():
+            return self._tape.take_episodes(carried)
 
     def _reset(self, seeds: list[int] | None, options: Sequence[dict[str, Any] | None] | None) -> None:
         self._envs.check_open()

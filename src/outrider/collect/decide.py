@@ -14,6 +14,7 @@ from outrider import tree
 from outrider.collect.actions import ActionMap, ActionMapName
 from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape, column_specs
+from outrider.collect.undisturbed import undisturbed
 from outrider.errors import PolicyError, explain
 from outrider.memory.rows import Rows
 from outrider.policies.base import Policy
@@ -102,7 +103,8 @@ class Decider:
             raise
         recorder.policy_seconds += perf_counter() - began
         if self._schema is None:
-            self._fix(output, len(lanes), initial, at)
+            with undisturbed():
+                self._fix(output, len(lanes), initial, at)
         self._write(output, lanes, rows, at)
 
     def decide_ahead(self, lanes: Any, rows: Any, recorder: Recorder) -> None:

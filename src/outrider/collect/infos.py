@@ -81,6 +81,30 @@ class InfoTable:
         """Whether any key is wanted."""
         return bool(self._values)
 
+    @property
+    def known(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """Dtype and shape of the keys that were seen."""
+        return dict(self._known)
+
+    def learn(self, known: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> None:
+        """Take over what another table has seen.
+
+        Raises:
+            SpecError: a key has another kind or shape here.
+        """
+        for key, (dtype, shape) in known.items():
+            self._settle(key, np.zeros(shape, dtype))
+
+    def conform(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Columns of another table, whose keys `learn` was told, in the dtypes and shapes of this one."""
+        found = dict(columns)
+        for key, (dtype, shape) in self._known.items():
+            rows = columns[f"_{key}"].shape
+            seen = columns[key].shape == (*rows, *shape)
+            # Of another shape are only columns without a value.
+            found[key] = columns[key].astype(dtype) if seen else np.zeros((*rows, *shape), dtype)
+        return found
+
     def take(self, start: int, stop: int) -> list[tuple[int, dict[str, np.ndarray]]]:
         """Remove what belongs to rows [start, stop) and return it as (row, info), for `put` of another table."""
         taken: dict[int, dict[str, np.ndarray]] = {}

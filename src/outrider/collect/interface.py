@@ -12,6 +12,7 @@ import numpy as np
 from outrider.collect.requests import check_open, check_quota, check_request
 from outrider.collect.stats import CollectStats, Recorder
 from outrider.collect.tape import Tape
+from outrider.collect.undisturbed import undisturbed
 from outrider.records.episodes import Episodes
 from outrider.records.rollout import Rollout
 from outrider.records.step_spec import StepSpec
@@ -49,7 +50,8 @@ class BaseCollector(ABC):
         check_request(length, "rollout(length)", 1)
         self._check_open()
         self._advance(max(0, length - self._tape.fewest()))
-        return self._tape.take_rollout(length)
+        with undisturbed():
+            return self._tape.take_rollout(length)
 
     def rollouts(self, length: int, count: int | None = None) -> Iterator[Rollout]:
         """Yield `count` rollouts of `length` steps, or rollouts for ever; each is collected when it is asked for."""
@@ -68,7 +70,8 @@ class BaseCollector(ABC):
         check_request(count, "steps(count)", 1)
         self._check_open()
         self._advance(-(-max(0, count - self._tape.count) // self.num_envs))
-        return self._tape.take_steps(count)
+        with undisturbed():
+            return self._tape.take_steps(count)
 
     def episodes(self, count: int, *, quota: str | None = None) -> Episodes:
         """Start exactly `count` episodes and return them all, whole: no length is favoured.

@@ -18,6 +18,7 @@ from outrider.collect.ledger import Ledger
 from outrider.collect.shares import Shares
 from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape
+from outrider.collect.undisturbed import undisturbed
 from outrider.policies.base import Policy
 from outrider.records.step_spec import StepSpec
 from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD, Returned
@@ -57,6 +58,8 @@ class Loop:
         self._parking = self._rows(self._store.parking)
         self._decided = False
         self._interrupted = False
+        # Whether the end of a call was torn: rows may be missing, lanes may not stand where they seem to.
+        self._unsettled = False
         self._needs_reset = np.ones(len(self._lanes), np.bool_)
 
     @property
@@ -152,6 +155,7 @@ class Loop:
         """Take `turns` steps of every lane into the block that begins at row `base`; all stand ready."""
         before, stride = self.decider.together, self._store.num_envs
         front = self._rows(base)
+        self._unsettled = True
         self._enter(self._parking, front, base, turns)
         try:
             for _ in range(turns):
@@ -159,11 +163,13 @@ class Loop:
                 self.turn(self._lanes, front, after, STEP)
                 front = after
         finally:
-            taken = self.decider.together - before
-            self._put_down(base, taken)
-            self.decider.move(self._rows(base + taken * stride), self._parking, decided=self._decided)
-            if taken < turns:
-                self.tape.release()
+            with undisturbed():
+                taken = self.decider.together - before
+                self._put_down(base, taken)
+                self.decider.move(self._rows(base + taken * stride), self._parking, decided=self._decided)
+                if taken < turns:
+                    self.tape.release()
+                self._unsettled = False
 
     def _put_down(self, base: int, turns: int) -> None:
         """Put the first `turns` steps of all lanes of a block on the tape."""
@@ -183,12 +189,14 @@ class Loop:
     def _run_episodes(self, shares: Shares) -> None:
         """Step whoever has an episode to run until every one that was begun is over; the other lanes idle."""
         stepping, resetting = shares.first(), NO_LANES
+        if not len(stepping):
+            return
         before, stride = self.tape.count, self._store.num_envs
-        self._needs_reset[:] = True
         self._reset(stepping)
         parked = stepping + self._store.parking
         if self.decider.columns is None:
             self._decide_ahead(stepping, parked)
+        self._unsettled = True
         try:
             while len(stepping) or len(resetting):
                 # All lanes take rows of one block at the same time step; lanes that idle leave theirs empty.
@@ -201,12 +209,13 @@ class Loop:
                 # Those that are being reset have no observation yet: the turn that resets them moves on with them.
                 parked = stepping + (base + CHUNK * stride)
         finally:
-            self.tape.prune()
-            self._stamp(self.tape.rows()[before:])
-            self.tape.release()
-            # All have ended, but after a failure: what was running then is not continued.
-            self.cut_running()
-            self._needs_reset[:] = True
+            with undisturbed():
+                self.tape.prune()
+                self._stamp(self.tape.rows()[before:])
+                self.tape.release()
+                # All have ended, but after a failure: what was running then is not continued.
+                self.cut_running()
+                self._unsettled = False
 
     def _episodes_turn(
         self, start: int, stepping: np.ndarray, resetting: np.ndarray, shares: Shares
@@ -267,7 +276,6 @@ class Loop:
         """Cut what is running and reset every lane."""
         self.recover()
         self.cut_running()
-        self._needs_reset[:] = True
         self._reset(self.lane_numbers)
 
     def _reset(self, lanes: np.ndarray) -> None:
@@ -280,19 +288,22 @@ class Loop:
             self._interrupted = self._decided = False
 
     def recover(self) -> None:
-        """After an interruption in an exchange, where the lanes are is not known: cut what ran, begin anew."""
-        if self._interrupted:
-            self._driver.wait()
+        """After an interruption in an exchange or at the end of a call nobody knows where the lanes are: begin anew."""
+        if self._interrupted or self._unsettled:
+            if self._interrupted:
+                self._driver.wait()
             self.tape.prune()
+            self.tape.release()
             self.cut_running()
-            self._needs_reset[:] = True
-            self._interrupted = False
+            self._interrupted = self._unsettled = False
 
     def cut_running(self) -> None:
-        """Cut the running episodes, and say so in their last rows as far as they were not handed out."""
-        self.tape.cut_open()
-        self.ledger.cut_running()
-        self._decided = False
+        """Cut the running episodes, say so in their last rows as far as they were not handed out; all need a reset."""
+        with undisturbed():
+            self._needs_reset[:] = True
+            self.tape.cut_open()
+            self.ledger.cut_running()
+            self._decided = False
 
     # -- rows --------------------------------------------------------------------------------------------------------
 

@@ -16,12 +16,13 @@ from outrider.collect.parallel_worker import Assignment, Happened, PolicyFactory
 from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape
 from outrider.errors import ConfigError, PolicyError, explain
+from outrider.memory.rows import Rows
 from outrider.policies.base import Policy
 from outrider.records.episodes import Episodes
 from outrider.records.step_spec import StepSpec
-from outrider.seeding import lane_seeds, resolve_seed
+from outrider.seeding import resolve_seed
 from outrider.tree import Tree
-from outrider.vector.crew import FAILING_TIME, Crew
+from outrider.vector.crew import FAILING_TIME, Crew, Member
 from outrider.vector.plan import Envs, check_count
 from outrider.vector.processes import Processes, hire
 
@@ -97,7 +98,6 @@ class ParallelCollector(BaseCollector):
     def _advance(self, turns: int) -> None:
         if not turns:
             return
-        self._spec()
         began = perf_counter()
         base = self._tape.open(turns)
         happened = []
@@ -111,13 +111,19 @@ class ParallelCollector(BaseCollector):
         self._record(happened, perf_counter() - began)
 
     def _episodes(self, count: int, *, per_lane: bool) -> Episodes:
-        seeds = self._first_seeds()
-        self._spec()
         began = perf_counter()
         self._tape.cut_open()
-        answers = self._ask("episodes", "episodes", count, per_lane, seeds)
-        self._record([some for _, some in answers], perf_counter() - began)
-        return _in_order(Episodes.concatenate([episodes for episodes, _ in answers if episodes is not None]))
+        answers = self._ask("episodes", "episodes", count, per_lane)
+        self._record([some for _, _, some in answers], perf_counter() - began)
+        for _, (infos, obs_infos), _ in answers:
+            self._tape.infos.learn(infos)
+            self._tape.obs_infos.learn(obs_infos)
+        return _in_order(Episodes.concatenate([self._conform(one) for one, _, _ in answers if one is not None]))
+
+    def _conform(self, episodes: Episodes) -> Episodes:
+        """Episodes of a worker, with infos as all workers have seen them."""
+        infos, obs_infos = self._tape.infos.conform(episodes.info), self._tape.obs_infos.conform(episodes.obs_info)
+        return dataclasses.replace(episodes, info=infos, obs_info=obs_infos)
 
     def _reset(self, seeds: list[int] | None, options: Sequence[dict[str, Any] | None] | None) -> None:
         if options is not None and len(options) != self.num_envs:
@@ -126,47 +132,20 @@ class ParallelCollector(BaseCollector):
                     expected=f"{self.num_envs} options", found=len(options), where="reset", fix="pass one for each lane"
                 )
             )
-        seeds = self._first_seeds() if seeds is None else seeds
-        self._spec()
         self._tape.cut_open()
         self._record(self._ask("reset", "reset", seeds, options), 0.0)
 
-    def _first_seeds(self) -> list[int] | None:
-        """Seeds for a first call that resets: finding out what rows look like is about to use those of the workers."""
-        return lane_seeds(self.seed, np.arange(self.num_envs)) if self._known_spec is None else None
-
     def _spec(self) -> StepSpec:
-        """Let each worker reset its lanes and decide once; give all of them the same columns."""
         if self._known_spec is None:
             began = perf_counter()
-            try:
-                self._send("spec")
-                specs = [member.expect("columns") for member in self._crew.members]
-                for index, other in enumerate(specs):
-                    _check_same(specs[0], other, index)
-                columns = self._store.columns(specs[0])
-                # The other half of the row numbers is for what workers keep to themselves.
-                self._store.pool.restrict(0, self._store.pool.capacity // 2)
-                self._tape.fix(columns)
-                self._send_all(columns.layout)
-                found = [member.expect("spec") for member in self._crew.members]
-            except BaseException:
-                self._give_up()
-                raise
-            self._record([some for _, some in found], perf_counter() - began)
-            self._known_spec = dataclasses.replace(found[0][0], num_envs=self.num_envs, env_name=self._name)
+            answers = self._ask("spec", "spec")
+            self._record([some for _, some in answers], perf_counter() - began)
+            self._known_spec = dataclasses.replace(answers[0][0], num_envs=self.num_envs, env_name=self._name)
         return self._known_spec
 
     def _load(self, weights: Tree) -> int:
         self._version = max(self._ask("published", "publish", weights))
         return self._version
-
-    def _send(self, kind: str, *content: Any) -> None:
-        self._send_all((kind, *content))
-
-    def _send_all(self, message: Any) -> None:
-        for member in self._crew.members:
-            member.send(message)
 
     def _ask(self, answer: str, kind: str, *content: Any) -> list[Any]:
         """Ask all workers for something and return their answers.
@@ -174,11 +153,31 @@ class ParallelCollector(BaseCollector):
         A failure, a death and an interrupt leave workers in the middle of something: they are ended.
         """
         try:
-            self._send(kind, *content)
-            return [member.expect(answer) for member in self._crew.members]
+            for member in self._crew.members:
+                member.send((kind, *content))
+            return [self._answer(member, answer) for member in self._crew.members]
         except BaseException:
             self._give_up()
             raise
+
+    def _answer(self, member: Member, kind: str) -> Any:
+        """Wait for a worker's answer; a worker that decides for the first time is told where the columns are."""
+        while True:
+            found, content = member.expect_any(kind, "columns")
+            if found == kind:
+                return content
+            member.send(self._columns(content, member.index).layout)
+
+    def _columns(self, specs: Tree, index: int) -> Rows:
+        """The columns for the policy's output, which is the same in every worker."""
+        columns = self._tape.columns
+        if columns is None:
+            columns = self._store.columns(specs)
+            # The other half of the row numbers is for what workers keep to themselves.
+            self._store.pool.restrict(0, self._store.pool.capacity // 2)
+            self._tape.fix(columns)
+        _check_same(columns.layout.specs, specs, index)
+        return columns
 
     def _give_up(self) -> None:
         """End the workers after a failure; what was collected before is not handed out any more."""
@@ -245,7 +244,7 @@ def _check_same(first: Tree, other: Tree, index: int) -> None:
     if first != other:
         raise PolicyError(
             explain(
-                expected=f"{first} as in worker 0",
+                expected=f"{first} as in the others",
                 found=other,
                 where=f"policy output in worker {index}",
                 fix="let make_policy return the same kind of policy in every worker",

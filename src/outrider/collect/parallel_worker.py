@@ -153,16 +153,15 @@ class _Server:
         tape.discard()
         return "filled", (ends, infos, self._events.take())
 
-    def _episodes(self, count: int, per_lane: bool, seeds: Any) -> tuple[str, Any]:  # noqa: FBT001 - part of a message
+    def _episodes(self, count: int, per_lane: bool) -> tuple[str, Any]:  # noqa: FBT001 - part of a message
         loop, group, store = self._made_loop(), self._group, self._group.store
         lanes = range(group.first, group.first + len(group.envs))
-        if seeds is not None:
-            self._arrange(seeds[lanes.start : lanes.stop], None)
         shares = Shares.of(count, lanes, store.num_envs, per_lane=per_lane)
         loop.cut_running()
         loop.run_episodes(shares)
-        episodes = loop.tape.take_episodes(0) if loop.tape.count else None
-        return "episodes", (episodes, self._events.take())
+        tape = loop.tape
+        episodes = tape.take_episodes(0) if tape.count else None
+        return "episodes", (episodes, (tape.infos.known, tape.obs_infos.known), self._events.take())
 
     def _reset(self, seeds: Any, options: Any) -> tuple[str, Any]:
         loop, first = self._made_loop(), self._group.first

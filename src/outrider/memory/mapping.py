@@ -14,12 +14,12 @@ import sys
 from multiprocessing import reduction
 from typing import Any, Protocol
 
+from outrider.errors import OutriderError
+
 __all__ = ["Mapping", "MemfdMapping", "PortableMapping", "PrivateMapping", "shared_mapping"]
 
-RESERVE = 1 << 40
-"""Bytes of address space to ask for; halved until the system grants it."""
-
-SMALLEST = 1 << 26
+MOST, LEAST = 1 << 40, 1 << 30
+"""Bounds of the address space that a mapping reserves."""
 
 MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
@@ -96,7 +96,7 @@ class PortableMapping:
 
     def __init__(self, arena: Any = None) -> None:
         if arena is None:
-            arena, self.nbytes = _largest(multiprocessing.heap.Arena, RESERVE >> 6)
+            arena, self.nbytes = _largest(multiprocessing.heap.Arena, reserve() >> 6)
         else:
             self.nbytes = arena.size
         self._arena = arena
@@ -128,15 +128,30 @@ def _map_file(fd: int, size: int) -> mmap.mmap:
     return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | MAP_NORESERVE)
 
 
-def _largest(make: Any, size: int = RESERVE) -> tuple[Any, int]:
+def reserve() -> int:
+    """Bytes of address space to ask for: four times the memory of the machine, which no mapping can fill."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        memory = LEAST
+    return min(MOST, max(LEAST, 4 * memory))
+
+
+def _largest(make: Any, size: int | None = None) -> tuple[Any, int]:
     """Call `make(size)`, halving the size for as long as the system refuses it."""
+    size = reserve() if size is None else size
     while True:
         try:
             return make(size), size
-        except (OSError, ValueError, OverflowError, MemoryError):
+        except (OSError, ValueError, OverflowError, MemoryError) as error:
             size //= 2
-            if size < SMALLEST:
-                raise
+            if size < LEAST // 16:
+                msg = (
+                    f"memory: expected address space for the rows of one more vector environment, found none left "
+                    f"({error}). To fix it: close vector environments that are no longer needed, and let go of their "
+                    "rollouts"
+                )
+                raise OutriderError(msg) from error
 
 
 def _advise(buffer: Any, advice: str, start: int, stop: int) -> None:

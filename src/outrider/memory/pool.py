@@ -6,6 +6,7 @@ then given back to the system.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING
@@ -53,6 +54,7 @@ class RowPool:
         self._returned: deque[tuple[int, int]] = deque()
         self._loans: dict[int, weakref.ref[np.ndarray]] = {}
         self._out = 0
+        self._pid = os.getpid()
 
     def add(self, rows: Rows) -> None:
         """Let the pool also look after another set of rows with the same row numbers."""
@@ -132,7 +134,9 @@ class RowPool:
             self.give_back(base, count)
 
     def _cool(self, tick: int) -> None:
-        """Give back what has been free since `tick` or earlier."""
+        """Give back what has been free since `tick` or earlier; a forked child leaves its parent's memory alone."""
+        if os.getpid() != self._pid:
+            return
         while self._warm and self._warm[0][2] <= tick:
             start, count, _ = self._warm.pop(0)
             for rows in self._rows:

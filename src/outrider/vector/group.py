@@ -5,6 +5,7 @@ Inline and in a worker alike; nothing else calls an environment.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -235,8 +236,9 @@ class EnvGroup:
         """Write the rewards of a step; those that are no plain numbers are looked at one by one."""
         try:
             if PLAIN_NUMBERS.issuperset(map(type, rewards)):
-                self.store.reward[at] = rewards
-                return
+                with contextlib.suppress(OverflowError):  # of one of them, which is found below
+                    self.store.reward[at] = rewards
+                    return
             numbers = []
             for self._note[0], reward in zip(_plain(lanes), rewards, strict=True):
                 numbers.append(_number(reward))
