@@ -96,7 +96,7 @@ def test_policies(policies, name):
 
 
 def test_function_without_a_signature_is_a_function(policies):
-    policy = policy_of(f"{policies}:array_function").maker(None)()
+    policy = policy_of(f"{policies}:array_function").maker(None, 0)()
     assert policy.act(np.array([-2.0, 3.0]), None, Context.start(2))["action"].tolist() == [-1, 1]
 
 
@@ -109,7 +109,7 @@ def test_no_policy_named():
 
 @pytest.mark.parametrize("name", ("make_nothing", "number"))
 def test_not_a_policy(policies, name):
-    make = policy_of(f"{policies}:{name}").maker(None)
+    make = policy_of(f"{policies}:{name}").maker(None, 0)
     with pytest.raises(ConfigError, match=rf"policies\.py:{name}: .*expected an outrider\.Policy"):
         make()
 

@@ -131,11 +131,15 @@ def _warn_of_repetition(dataset: Dataset, job: Job, seed: int) -> None:
         say(f"note: seed {seed} was used for this dataset before: its first rows are collected once more")
 
 
-def _store_rest(collector: BaseCollector, dataset: Dataset, most: int) -> None:
-    """After a failure or Ctrl-C: store what was collected before, as far as this process has it."""
-    count = min(collector.stats.carried, most)
-    if count:
-        dataset.append(collector.steps(count))
+def _take(job: Job, take: Callable[[int], Block], collector: BaseCollector, dataset: Dataset, count: int) -> Block:
+    """Take a block; where that fails, or Ctrl-C stops it, store what was collected before, if this process has it."""
+    try:
+        return take(count)
+    except (EnvironmentFailure, PolicyError, KeyboardInterrupt):
+        rest = min(collector.stats.carried, count)
+        if rest and job.unit == "steps":
+            dataset.append(collector.steps(rest))
+        raise
 
 
 def _store(job: Job, collector: BaseCollector, dataset: Dataset) -> Timing:
@@ -145,18 +149,13 @@ def _store(job: Job, collector: BaseCollector, dataset: Dataset) -> Timing:
     timing, before, began = Timing(), collector.stats, perf_counter()
     visible = sys.stderr.isatty()
     with progress_bar(job.unit, job.count, lambda: collector.stats.returns, visible=visible) as bar:
-        try:
-            for block, units in blocks(take, job.count, collector.num_envs):
-                start = perf_counter()
-                timing.steps += dataset.append(block)
-                now = perf_counter()
-                timing.storing += now - start
-                timing.loop = now - began
-                bar.advance(units, timing.steps / timing.loop)
-        except (EnvironmentFailure, PolicyError, KeyboardInterrupt):
-            if job.unit == "steps":
-                _store_rest(collector, dataset, job.count - timing.steps)
-            raise
+        for block, units in blocks(partial(_take, job, take, collector, dataset), job.count, collector.num_envs):
+            start = perf_counter()
+            timing.steps += dataset.append(block)
+            now = perf_counter()
+            timing.storing += now - start
+            timing.loop = now - began
+            bar.advance(units, timing.steps / timing.loop)
     after = collector.stats
     timing.policy = after.policy_seconds - before.policy_seconds
     timing.environments = after.env_seconds - before.env_seconds
