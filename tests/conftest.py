@@ -10,7 +10,7 @@ pytest_plugins = ["helpers.leaks"]
 # pytest enables faulthandler in its own process; workers take it from here, so that a crash there has a traceback.
 os.environ["PYTHONFAULTHANDLER"] = "1"
 
-# A shell that starts something in the background lets it ignore SIGINT, and all that it starts: Ctrl-C could not be tested.
+# Whatever a shell starts in the background ignores SIGINT, and so does all that it starts: no Ctrl-C could be tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: how long one example takes says more about the machine's load than about the code.
