@@ -13,7 +13,7 @@ LISTS := pyproject.toml constraints-dev.txt
 DEMO_OUT := demo-data
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format clean
+.PHONY: help demo test lint format bench clean
 
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -35,6 +35,12 @@ lint: $(DEV) ## Style, format, types, and the direction of imports
 format: $(DEV) ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+bench: $(DEV) ## Build the peers' environment beside this folder, then measure side by side
+	PYTHON=$(PYTHON) benchmarks/make_peers.sh
+	$(BIN)/python benchmarks/vector.py
+	$(BIN)/python benchmarks/collect.py
+	$(BIN)/python benchmarks/memory.py
 
 clean: ## Remove the environment, the demo's data, and all caches
 	rm -rf $(VENV) $(DEMO_OUT) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
