@@ -65,7 +65,7 @@ def check_new_folder(out: Path) -> None:
         msg = f"--out {out}: this is {what}; choose another path, or add to a dataset with --append"
         raise Refusal(msg)
     # The dataset is made beside its final name and then renamed: it is the parent that must be writable.
-    parent = next(folder for folder in out.absolute().parents if folder.exists())
+    parent = next(folder for folder in out.resolve().parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         msg = f"--out {out}: {parent} is not a folder that you may write to; choose another path"
         raise Refusal(msg)

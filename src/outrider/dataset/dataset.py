@@ -79,7 +79,8 @@ class Dataset:
             ConfigError: a space of the spec cannot be described in JSON.
             DatasetError: the path is taken or cannot be written to, or the metadata are not JSON.
         """
-        folder = Path(path).absolute()
+        # Where a link points to: what is made beside the folder and renamed would replace the link itself.
+        folder = Path(path).resolve()
         with new_folder(folder, spec, metadata or {}) as lock:
             return cls(folder, lock)
 
