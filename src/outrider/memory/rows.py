@@ -92,11 +92,6 @@ class Rows:
             for shape, dtype, offset, nbytes in leaves
         ]
 
-    def copy(self, source: Any, target: Any) -> None:
-        """Copy rows `source` to rows `target` (slices or index arrays of equal length)."""
-        for leaf in self.leaves:
-            leaf[target] = leaf[source]
-
     def discard(self, start: int, stop: int) -> None:
         """Give the memory of rows [start, stop) back to the system."""
         for *_, offset, nbytes in self._leaves:
