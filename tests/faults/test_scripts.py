@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -211,4 +212,5 @@ def test_an_error_reaches_the_end_of_the_script_once(start):
     _, errors = script.communicate(timeout=20)
     assert script.returncode == 1
     assert errors.count("Traceback") == 2, "the parent's, and the environment's within the message"
-    assert "lane 0, step, process" in errors
+    # Every lane fails; which worker is heard first is a matter of chance.
+    assert re.search(r"lane \d, step, process \d+: ValueError: no way", errors)
