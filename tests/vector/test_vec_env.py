@@ -208,5 +208,5 @@ def test_random_subsets_under_way_at_once(workers):
                     envs.send(np.zeros(len(some), np.int64), some)
                     counts[some] += 1
             arrival = envs.recv()
-            assert arrival.env_id.tolist() == sorted(lanes.tolist())
+            assert sorted(arrival.env_id.tolist()) == sorted(lanes.tolist())
             assert arrival.obs[:, 0].tolist() == counts[arrival.env_id].tolist()

@@ -122,10 +122,19 @@ class Loop:
             rows = [lane - lanes.start + after.start for lane in ended]
         else:
             rows = after[np.searchsorted(lanes, ended)].tolist()
-        last = self.envs.final_rows(lanes, after, op, ended)
+        last = self._last_rows(lanes, rows, op, ended)
         for row, observation in zip(rows, last, strict=True):
             self.tape.side.add(row - self._store.num_envs, observation, row)
         return rows
+
+    def _last_rows(self, lanes: Any, rows: list[int], op: Any, ended: list[int]) -> list[int]:
+        """Where the true last observations are: aside if the lane was reset, in its own row if it is held."""
+        final = self._store.final
+        if type(op) is int and op == STEP:
+            return [final + lane for lane in ended]
+        at = np.searchsorted(numbers_of(lanes), ended)
+        held = np.broadcast_to(op, (len(lanes),))[at] == STEP_AND_HOLD
+        return [row if stays else final + lane for lane, row, stays in zip(ended, rows, held, strict=True)]
 
     def _with_resets(self, lanes: Any, after: Any, op: Any, resets: np.ndarray) -> tuple[Any, Any, Any]:
         both = np.concatenate([np.asarray(lanes), resets])

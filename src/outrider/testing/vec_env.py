@@ -159,14 +159,14 @@ class VecEnvConformance:
             assert arrival.env_id.tolist() == [0, 2]
             assert arrival.obs.tolist() == [[1], [1]]
             assert arrival.reward.tolist() == [1, 1]
-            # Several sends are received together, in the order of the lanes.
+            # Several sends are received together, the oldest first, the lanes of each in order.
             envs.send(np.zeros(1, np.int64), [3])
             envs.send(np.zeros(2, np.int64), [2, 0])
             envs.send_reset([1])
             arrival = envs.recv()
-            assert arrival.env_id.tolist() == [0, 1, 2, 3]
-            assert arrival.obs.tolist() == [[0], [0], [2], [1]]
-            assert arrival.terminated[[0, 2, 3]].tolist() == [True, False, False]
+            assert arrival.env_id.tolist() == [3, 0, 2, 1]
+            assert arrival.obs.tolist() == [[1], [0], [2], [0]]
+            assert arrival.terminated[:3].tolist() == [False, True, False]
             assert arrival.ended == [0]
             assert arrival.final_obs.tolist() == [[2]]
 
@@ -176,8 +176,9 @@ class VecEnvConformance:
             envs.send(np.zeros(2, np.int64), [1, 2], hold=True)
             envs.send(np.zeros(1, np.int64), [0])
             arrival = envs.recv()
-            assert arrival.obs.tolist() == [[0], [1], [1]]
-            assert arrival.ended == [0, 1]
+            assert arrival.env_id.tolist() == [1, 2, 0]
+            assert arrival.obs.tolist() == [[1], [1], [0]]
+            assert sorted(arrival.ended) == [0, 1]
             assert arrival.final_obs.tolist() == [[1], [1]]
             envs.send_reset([1])
             assert envs.recv().obs.tolist() == [[0]]

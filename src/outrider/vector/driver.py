@@ -58,8 +58,9 @@ class Returned:
     """What came back from a wait.
 
     Attributes:
-        lanes: which lanes arrived: a range when they are consecutive, an int64 array else.
-        ended: those of them whose step ended their episode, in order.
+        lanes: which lanes arrived, the oldest request first: the range that was posted when it was one for all of them,
+            an int64 array else.
+        ended: those of them whose step ended their episode.
         infos, final_infos: by lane, where they were wanted and not empty.
     """
 
@@ -83,11 +84,16 @@ class Backend(Protocol):
 
 
 class Driver(ABC):
-    """Runs the environments of all lanes. One request a lane may be under way at a time; the caller sees to that."""
+    """Runs the environments of all lanes. One request a lane may be under way at a time; the caller sees to that.
+
+    Attributes:
+        wait_for: how many arrivals `recv` and a collector wait for; None: for everything under way.
+    """
 
     store: Store
     description: Description
     num_envs: int
+    wait_for: int | None = None
 
     @abstractmethod
     def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:
@@ -97,8 +103,13 @@ class Driver(ABC):
         """
 
     @abstractmethod
-    def wait(self) -> Returned:
-        """Wait until everything posted is done.
+    def wait(self, least: int | None = None) -> Returned:
+        """Wait until `least` lanes have arrived, or everything posted is done; return all that have arrived by then.
+
+        No lane at all comes back if an interrupted wait has left the driver without knowing where they are.
+
+        Args:
+            least: how many; None, or more than are under way: everything.
 
         Raises:
             EnvironmentFailure: an environment failed. The driver is closed then.

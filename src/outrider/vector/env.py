@@ -20,6 +20,7 @@ from outrider.vector.group import ALL_INFOS, NO_INFOS
 from outrider.vector.inline import Inline
 from outrider.vector.plan import Envs, EnvSource, as_plan
 from outrider.vector.requests import check_lanes, check_mask, lane_values, reset_arguments, write_actions
+from outrider.vector.store import indexer, numbers_of
 
 __all__ = ["VecEnv", "make_vec"]
 
@@ -96,7 +97,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         first = self.store.scratch
         self._scratch_rows = range(first + self.num_envs, first + 2 * self.num_envs)
         self._scratch = self.store.step_at(self._scratch_rows)
-        self._under_way: list[tuple[Any, Any, Any]] = []
+        # By lane: whether it is under way, and if so, to which row and by which operation.
+        self._away = np.zeros(self.store.num_envs, np.bool_)
+        self._rows = np.zeros(self.store.num_envs, np.int64)
+        self._ops = np.zeros(self.store.num_envs, np.int8)
 
     # -- sending and receiving ---------------------------------------------------------------------------------------
 
@@ -111,7 +115,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             op: `STEP`, `STEP_AND_HOLD` or `RESET`, or an int8 array of them.
             want: which infos to return: `NO_INFOS`, `SOME_INFOS` or `ALL_INFOS`.
         """
-        self._under_way.append((lanes, rows, op))
+        at = indexer(lanes)
+        self._away[at], self._rows[at], self._ops[at] = True, numbers_of(rows), op
         self.driver.post(lanes, rows, op, want)
 
     def send(self, actions: Tree, env_ids: Any = None, *, hold: bool = False) -> None:
@@ -150,26 +155,26 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         self.post(lanes, self._own_rows(lanes), RESET)
 
     def recv(self) -> Arrival:
-        """Wait for what was sent.
+        """Wait for what was sent: for all of it, or for as many lanes as the backend's `wait_for` says.
+
+        Returns:
+            All lanes that have arrived, the oldest request first.
 
         Raises:
             OutriderError: nothing was sent, or the wait for it was interrupted before and cannot be gone on with.
             EnvironmentFailure: an environment failed; all environments are closed then.
         """
-        if not self._under_way:
+        return self._recv(self.driver.wait_for)
+
+    def _recv(self, least: int | None) -> Arrival:
+        if not self._away.any():
             raise OutriderError(
                 explain(expected="at least one lane under way", found="none", where="recv()", fix="call send() first")
             )
-        sent, self._under_way = self._under_way, []
-        try:
-            back = self.driver.wait()
-        except BaseException:
-            if self.driver.is_open:
-                # Interrupted: what was sent is still under way, and can be received or dropped by a reset.
-                self._under_way = sent
-            raise
-        lanes, rows, op = sent[0] if len(sent) == 1 else _merged(sent)
-        if len(back.lanes) != len(lanes):
+        back = self.driver.wait(least)
+        at = indexer(back.lanes)
+        if not len(back.lanes):
+            self._away[:] = False
             raise OutriderError(
                 explain(
                     expected="what was sent to come back",
@@ -178,25 +183,21 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
                     fix="reset these environments",
                 )
             )
-        ended = back.ended if len(sent) == 1 else sorted(back.ended)
-        final = np.array(self.final_rows(lanes, rows, op, ended), np.int64) if ended else NONE
-        return Arrival(self.store, lanes, rows, ended, final, back.infos, back.final_infos)
+        self._away[at] = False
+        rows = (
+            range(int(self._rows[at.start]), int(self._rows[at.stop - 1]) + 1) if type(at) is slice else self._rows[at]
+        )
+        final = NONE
+        if back.ended:
+            ended = np.array(back.ended, np.int64)
+            final = np.where(self._ops[ended] == STEP_AND_HOLD, self._rows[ended], self.store.final + ended)
+        return Arrival(self.store, back.lanes, rows, back.ended, final, back.infos, back.final_infos)
 
     def drain(self) -> None:
         """Wait for what is under way and drop it."""
-        if self._under_way:
+        if self._away.any():
             self.driver.wait()
-            self._under_way.clear()
-
-    def final_rows(self, lanes: Any, rows: Any, op: Any, ended: list[int]) -> list[int]:
-        """Where the last observations are: aside if the lane was reset, in its own row if it is held."""
-        final = self.store.final
-        if type(op) is int and op == STEP:
-            return [final + lane for lane in ended]
-        at = np.searchsorted(lanes, ended) if type(lanes) is not range else np.array(ended) - lanes.start
-        held = np.broadcast_to(op, (len(lanes),))[at] == STEP_AND_HOLD
-        found: list[int] = np.where(held, np.asarray(rows)[at], final + np.array(ended)).tolist()
-        return found
+            self._away[:] = False
 
     def arrange_resets(self, lanes: Any, seeds: Any, options: Any) -> None:
         """Set seed and options of the next reset of each of `lanes`; None leaves them out.
@@ -209,11 +210,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
 
     def _lanes(self, env_ids: Any) -> tuple[Any, Any]:
         """The lanes in order, and as the user named them."""
-        busy = [lanes for lanes, _, _ in self._under_way]
-        if env_ids is None and not busy:
+        if env_ids is None and not self._away.any():
             return self.lanes, self.lanes
         named = np.arange(self.num_envs) if env_ids is None else env_ids
-        return check_lanes(named, self.num_envs, busy), np.asarray(named, np.int64)
+        return check_lanes(named, self._away), np.asarray(named, np.int64)
 
     def _own_rows(self, lanes: Any) -> Any:
         return self._scratch_rows if type(lanes) is range else lanes + self._scratch_rows.start
@@ -244,7 +244,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             seed = [seed[int(lane)] for lane in lanes]
         self.arrange_resets(lanes, seed, None if options is None else [options] * len(lanes))
         self.post(lanes, self._own_rows(lanes), RESET, ALL_INFOS)
-        infos = self._gymnasium_infos(self.recv())
+        infos = self._gymnasium_infos(self._recv(None))
         return tree.map(COPY, self._scratch["obs"]), infos
 
     def step(self, actions: Tree) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -259,7 +259,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         if self._obs_nbytes >= WORTH_LENDING:
             return self._lending_step()
         self.post(self.lanes, self._scratch_rows, STEP, ALL_INFOS)
-        back = self.recv()
+        back = self._recv(None)
         infos = self._gymnasium_infos(back) if back.ended or back.info else {}
         here = self._scratch
         flags = here["reward"].copy(), here["terminated"].copy(), here["truncated"].copy()
@@ -271,7 +271,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         block = store.pool.take(count)
         first = block + self.num_envs
         self.post(self.lanes, range(first, first + self.num_envs), STEP, ALL_INFOS)
-        back = self.recv()
+        back = self._recv(None)
         infos = self._gymnasium_infos(back) if back.ended or back.info else {}
         steps = slice(block, first)
         flags = store.reward[steps].copy(), store.terminated[steps].copy(), store.truncated[steps].copy()
@@ -342,11 +342,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
 
     def _check_idle(self, where: str) -> None:
         self.check_open()
-        if self._under_way:
+        if self._away.any():
             raise OutriderError(
                 explain(
                     expected="no lane under way",
-                    found=f"{sum(len(lanes) for lanes, _, _ in self._under_way)} of them",
+                    found=f"{int(self._away.sum())} of them",
                     where=where,
                     fix="call recv() first",
                 )
@@ -359,7 +359,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             EnvironmentFailure: an environment raised in its own close; all others have been closed nevertheless.
         """
         del kwargs
-        self._under_way.clear()
+        self._away[:] = False
         failures = self.driver.close()
         self.store.pool.trim()
         if failures:
@@ -375,15 +375,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             # What ended the block matters more than how closing went.
             if exception[0] is None:
                 raise
-
-
-def _merged(sent: list[tuple[Any, Any, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lanes, rows and operations of several posts as one, in the order of lanes."""
-    lanes = np.concatenate([np.asarray(lanes) for lanes, _, _ in sent])
-    rows = np.concatenate([np.asarray(rows) for _, rows, _ in sent])
-    ops = np.concatenate([np.broadcast_to(np.int8(op), len(lanes)) for lanes, _, op in sent])
-    order = np.argsort(lanes)
-    return lanes[order], rows[order], ops[order]
 
 
 NONE = np.array([], np.int64)

@@ -170,8 +170,9 @@ class ProcessDriver(Driver):
                 self._crew.members[index].inbox.ring()
         self._busy.update(workers)
 
-    def wait(self) -> Returned:
+    def wait(self, least: int | None = None) -> Returned:
         """See `Driver.wait`."""
+        del least
         self._check_open()
         try:
             self._wait_for_workers()

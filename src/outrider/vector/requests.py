@@ -15,30 +15,29 @@ from outrider.vector.store import indexer
 __all__ = ["check_lanes", "check_mask", "lane_values", "reset_arguments", "write_actions"]
 
 
-def check_lanes(env_ids: Any, num_envs: int, busy: Sequence[Any]) -> np.ndarray:
+def check_lanes(env_ids: Any, away: np.ndarray) -> np.ndarray:
     """Return lane numbers as a sorted int64 array.
 
     Args:
         env_ids: what the user passed.
-        num_envs: how many lanes there are.
-        busy: ranges or arrays of lanes that are under way.
+        away: bool [num_envs], which lanes are under way.
 
     Raises:
         ConfigError: a lane is named twice, does not exist, or is under way.
     """
     lanes = np.asarray(env_ids)
     good = lanes.ndim == 1 and lanes.size and lanes.dtype.kind in "iu" and np.unique(lanes).size == lanes.size
-    if not good or lanes.min() < 0 or lanes.max() >= num_envs:
+    if not good or lanes.min() < 0 or lanes.max() >= len(away):
         raise ConfigError(
             explain(
-                expected=f"distinct lane numbers from 0 to {num_envs - 1}",
+                expected=f"distinct lane numbers from 0 to {len(away) - 1}",
                 found=repr(env_ids),
                 where="env_ids",
                 fix="name each lane once",
             )
         )
-    taken = sorted({int(lane) for some in busy for lane in some} & set(lanes.tolist()))
-    if taken:
+    if away[lanes].any():
+        taken = np.sort(lanes[away[lanes]]).tolist()
         raise ConfigError(
             explain(
                 expected="lanes that wait for an action",
