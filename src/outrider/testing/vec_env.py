@@ -178,7 +178,7 @@ class VecEnvConformance:
             arrival = envs.recv()
             assert arrival.env_id.tolist() == [1, 2, 0]
             assert arrival.obs.tolist() == [[1], [1], [0]]
-            assert sorted(arrival.ended) == [0, 1]
+            assert arrival.ended == [1, 0]
             assert arrival.final_obs.tolist() == [[1], [1]]
             envs.send_reset([1])
             assert envs.recv().obs.tolist() == [[0]]

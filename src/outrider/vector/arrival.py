@@ -22,7 +22,7 @@ class Arrival:
         store: the arrays that the rows belong to.
         lanes: range or int64 array [k] of the lanes, the oldest request first.
         rows: range or int64 array [k] of the rows of their current observations.
-        ended: the lanes [e] whose step ended their episode.
+        ended: the lanes [e] whose step ended their episode, in the same order.
         final_rows: int64 [e], the rows of the true last observations of the lanes in `ended`.
         info, final_info: info dicts by lane, those that were asked for and are not empty.
     """

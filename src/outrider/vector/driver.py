@@ -60,7 +60,7 @@ class Returned:
     Attributes:
         lanes: which lanes arrived, the oldest request first: the range that was posted when it was one for all of them,
             an int64 array else.
-        ended: those of them whose step ended their episode.
+        ended: those of them whose step ended their episode, in the same order.
         infos, final_infos: by lane, where they were wanted and not empty.
     """
 

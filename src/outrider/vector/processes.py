@@ -187,7 +187,10 @@ class ProcessDriver(Driver):
         for some, final in self._crew.take("infos"):
             infos[0].update(some)
             infos[1].update(final)
-        return Returned(lanes, self._take_ended(), *infos)
+        ended = self._take_ended()
+        if len(posted) > 1:
+            ended = lanes[np.isin(lanes, ended)].tolist()
+        return Returned(lanes, ended, *infos)
 
     def _wait_for_workers(self) -> None:
         """Return when every busy worker has finished; look a few times before blocking."""
