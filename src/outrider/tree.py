@@ -71,6 +71,8 @@ def map(fn: Callable[..., Any], tree: Tree, *rest: Tree, path: str = "") -> Tree
         >>> map(lambda a, b: a + b, {"x": 1, "y": (2, 3)}, {"y": (20, 30), "x": 10})
         {'x': 11, 'y': (22, 33)}
     """
+    if not rest:
+        return _map_one(fn, tree)
     try:
         return _map(fn, tree, rest)
     except _Differ as difference:
@@ -79,6 +81,15 @@ def map(fn: Callable[..., Any], tree: Tree, *rest: Tree, path: str = "") -> Tree
             f"trees differ at '{where or '/'}': expected {_kind(difference.expected)}, found {_kind(difference.found)}"
         )
         raise SpecError(msg) from None
+
+
+def _map_one(fn: Callable[[Any], Any], tree: Tree) -> Tree:
+    """`map` over a single tree, which has nothing to differ from."""
+    if isinstance(tree, dict):
+        return {key: _map_one(fn, child) for key, child in tree.items()}
+    if isinstance(tree, tuple):
+        return _rebuild(tree, [_map_one(fn, child) for child in tree])
+    return None if tree is None else fn(tree)
 
 
 def _map(fn: Callable[..., Any], tree: Tree, rest: tuple[Tree, ...]) -> Tree:
@@ -178,4 +189,4 @@ def put(tree: Tree, index: Any, values: Tree) -> None:
 
 def zeros(specs: Tree, *leading: int) -> Tree:
     """Return zeroed arrays for a tree of `LeafSpec`, with `leading` axes before each leaf's own shape."""
-    return map(lambda spec: np.zeros((*leading, *spec.shape), spec.dtype), specs)
+    return map(lambda spec: spec.zeros(*leading), specs)

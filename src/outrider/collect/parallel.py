@@ -235,6 +235,15 @@ def _backend(plan: Envs, make_policy: PolicyFactory, workers: int, backend: Proc
                 fix="give the number to ParallelCollector(workers=...)",
             )
         )
+    if backend.step_timeout is not None:
+        raise ConfigError(
+            explain(
+                expected="Processes() without step_timeout: workers that also run the policy are not timed",
+                found=repr(backend),
+                where="backend",
+                fix="leave it out, or use Collector(make_vec(plan, backend=...), policy)",
+            )
+        )
     backend = dataclasses.replace(backend, workers=workers)
     backend.count(plan.num_envs)
     return backend

@@ -14,6 +14,7 @@ from outrider import tree
 from outrider.errors import ConfigError, PolicyError, explain
 from outrider.policies.base import ContextLike, Policy
 from outrider.torch.bridge import Bridge
+from outrider.torch.flags import Flags
 from outrider.torch.padding import Padding
 from outrider.torch.weights import load_weights
 from outrider.tree import Tree
@@ -120,15 +121,15 @@ class TorchPolicy(Policy):
     @contextmanager
     def session(self) -> Iterator[None]:
         """Inference mode, and the training flags of `mode`; each submodule's own flag is restored at the end."""
-        flags = [] if self.mode == "keep" else [(module, module.training) for module in self.module.modules()]
+        flags = None if self.mode == "keep" else Flags(self.module, training=self.mode == "train")
         try:
-            if self.mode != "keep":
-                self.module.train(self.mode == "train")
+            if flags:
+                flags.set()
             with torch.inference_mode():
                 yield
         finally:
-            for module, flag in flags:
-                module.training = flag
+            if flags:
+                flags.restore()
 
     def load(self, tree: Tree) -> None:
         """Copy weights into the module.
