@@ -16,13 +16,14 @@ import numpy as np
 from outrider.errors import ClosedError, ConfigError, EnvironmentFailure, explain
 from outrider.memory.mapping import shared_mapping
 from outrider.vector.bells import Fence
+from outrider.vector.counts import arrivals, share_out
 from outrider.vector.crew import FAILING_TIME, Crew, packed, share
 from outrider.vector.driver import Description, Driver, Returned, one_description
 from outrider.vector.plan import Envs, check_count
 from outrider.vector.store import HEADER_WORDS, MOST_WORKERS, Frame, Store, headers
 from outrider.vector.worker import DOZES, ENDED, FINISHED, ISSUED, OP, PARENT_DOZES, ROW, TURNS, WANT
 
-__all__ = ["ProcessDriver", "Processes", "hire", "start_context"]
+__all__ = ["ProcessDriver", "Processes", "hire", "in_order", "start_context"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Processes:
         workers: how many; by default one per processor, at most one per environment.
         start_method: "forkserver", "spawn" or "fork". By default forkserver where the system has it, because a fork of
             a process with threads (PyTorch has some) can deadlock, and spawn elsewhere.
+        wait_for: how many lanes `recv` and a collector wait for, the first to finish; None, and the number of all: for
+            all of them. Workers then answer for each lane by itself, which costs some microseconds a lane.
 
     Raises:
         ConfigError: a bad count, or a start method that the system does not have.
@@ -43,31 +46,28 @@ class Processes:
 
     workers: int | None = None
     start_method: str | None = None
+    wait_for: int | None = None
 
     def __post_init__(self) -> None:
         if self.workers is not None:
             check_count(self.workers, "workers")
+        if self.wait_for is not None:
+            check_count(self.wait_for, "wait_for")
         start_context(self.start_method)
 
     def start(self, plan: Envs) -> ProcessDriver:
         """Start the workers and let them build the environments of `plan`."""
         spin = can_spin(self.count(plan.num_envs))
-        return ProcessDriver(*hire(plan, self, ("outrider.vector.worker", "run"), spin))
+        least = arrivals(self.wait_for, plan.num_envs, "Processes")
+        if least is None:
+            return ProcessDriver(*hire(plan, self, ("outrider.vector.worker", "run"), spin))
+        from outrider.vector.finishers import FirstFinishers
+
+        return FirstFinishers(*hire(plan, self, ("outrider.vector.lane_server", "run"), spin), wait_for=least)
 
     def count(self, num_envs: int) -> int:
         """How many workers `num_envs` environments get."""
-        if self.workers is None:
-            return min(num_envs, os.cpu_count() or 1)
-        if self.workers > min(num_envs, MOST_WORKERS):
-            raise ConfigError(
-                explain(
-                    expected=f"at most {min(num_envs, MOST_WORKERS)} workers for {num_envs} environments",
-                    found=self.workers,
-                    where="Processes(workers=...)",
-                    fix="ask for fewer workers or for more environments",
-                )
-            )
-        return self.workers
+        return share_out(self.workers, num_envs, MOST_WORKERS, "Processes")
 
 
 def hire(plan: Envs, backend: Processes, run: tuple[str, str], rest: Any) -> tuple[Crew, Description, Store]:
@@ -113,8 +113,12 @@ def start_context(method: str | None) -> Any:
 
 def can_spin(workers: int) -> bool:
     """Whether looking a few times before blocking pays: a processor for each, and stores that are seen in order."""
-    ordered = platform.machine().lower() in {"x86_64", "amd64", "i686", "x86"}
-    return ordered and sys.platform == "linux" and workers <= (os.cpu_count() or 1)
+    return in_order() and sys.platform == "linux" and workers <= (os.cpu_count() or 1)
+
+
+def in_order() -> bool:
+    """Whether all processors see stores in the order in which they were made."""
+    return platform.machine().lower() in {"x86_64", "amd64", "i686", "x86"}
 
 
 class ProcessDriver(Driver):
@@ -171,7 +175,7 @@ class ProcessDriver(Driver):
         self._busy.update(workers)
 
     def wait(self, least: int | None = None) -> Returned:
-        """See `Driver.wait`."""
+        """See `Driver.wait`; a worker has finished when all its lanes have, and all are waited for."""
         del least
         self._check_open()
         try:

@@ -55,7 +55,8 @@ class Frame:
     def divide(cls, mapping: Mapping, num_envs: int, space: Space[Any], action_space: Space[Any]) -> Frame:
         """Give the mailbox what it needs and the environments' rows the rest of the first half of the mapping."""
         observation, action = leaf_specs(space, "observation space"), leaf_specs(action_space, "action space")
-        mail = {"action": action, "row": COUNTER, "request": COUNTER, "op": SMALL, "want": SMALL, "ended": FLAG}
+        mail = {"action": action, "row": COUNTER, "op": SMALL, "want": SMALL, "ended": FLAG}
+        mail |= dict.fromkeys(("request", "done", "taken"), COUNTER)
         mailbox = Layout.fit(mail, HEADERS_NBYTES, mapping.nbytes // 2, most=num_envs)
         end = mailbox.end
         specs = {"obs": observation, "reward": REWARD, "terminated": FLAG, "truncated": FLAG}

@@ -23,11 +23,11 @@ from outrider.vector.group import IDLE, EnvGroup, build, quietly
 from outrider.vector.inline import run as run_group
 from outrider.vector.store import HEADER_WORDS, Frame, Store, headers
 
-__all__ = ["Channel", "host", "pack", "run", "unpack"]
+__all__ = ["Channel", "Server", "host", "pack", "run", "unpack"]
 
 ISSUED, ASKED, OP, ROW, WANT, PARENT_DOZES = range(6)
 """Words of a header that the parent writes: numbers of requests and messages so far, the request itself (OP is 0 where
-each lane has its own in the mailbox), and whether it has to be woken."""
+each lane has its own in the mailbox), and whether it has to be woken; of `FirstFinishers`, by how many arrivals."""
 
 FINISHED, MAIL, ENDED, DOZES, LANE, OPERATION = range(8, 14)
 """Words that the worker writes, in a cache line of their own: requests, messages and ended lanes so far, whether it has
@@ -42,7 +42,7 @@ GRACE = 5.0
 
 def run(start: WorkerStart) -> None:
     """Build the environments, describe them, and serve requests until told to close."""
-    host(start, lambda channel, group, spin: _Server(channel, group, spin=spin).serve())
+    host(start, lambda channel, group, spin: Server(channel, group, spin=spin).serve())
 
 
 def host(start: WorkerStart, serve: Callable[[Channel, EnvGroup, Any], None]) -> None:
@@ -151,10 +151,14 @@ class Channel:
         header[FINISHED] = number
         self.fence()
         if header[PARENT_DOZES]:
-            self._outbox.ring()
+            self.wake_parent()
+
+    def wake_parent(self) -> None:
+        """Wake the parent, which sleeps or is about to."""
+        self._outbox.ring()
 
 
-class _Server:
+class Server:
     """Serves steps, resets, calls and the close of one group."""
 
     def __init__(self, channel: Channel, group: EnvGroup, *, spin: bool) -> None:
@@ -222,10 +226,13 @@ class _Server:
         for lane in ended:
             self._ended[lane - group.first] = True
         if want:
-            infos, final_infos = group.take_infos()
-            if infos or final_infos:
-                self._channel.send("infos", (infos, final_infos))
+            self._send_infos()
         self._channel.finish(number, len(ended))
+
+    def _send_infos(self) -> None:
+        infos, final_infos = self._group.take_infos()
+        if infos or final_infos:
+            self._channel.send("infos", (infos, final_infos))
 
     def _arrange(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
         seeds = [seed for seed, _ in arguments.values() if seed is not None]
