@@ -15,6 +15,7 @@ from outrider.vector.store import Store
 if TYPE_CHECKING:
     import gymnasium
     from gymnasium.envs.registration import EnvSpec
+    from gymnasium.vector import AutoresetMode
 
     from outrider.vector.plan import Envs
 
@@ -62,12 +63,18 @@ class Returned:
             an int64 array else.
         ended: those of them whose step ended their episode, in the same order.
         infos, final_infos: by lane, where they were wanted and not empty.
+        dummies: those whose step did nothing but reset them, because their source resets in the step after an end.
+        blind: those of `ended` whose last observation the source does not tell. What stands in its place is none.
+        batch_infos: in place of `infos` and `final_infos`, the infos of all lanes as their source has them.
     """
 
     lanes: Any
     ended: list[int]
     infos: dict[int, dict[str, Any]] = field(default_factory=dict)
     final_infos: dict[int, dict[str, Any]] = field(default_factory=dict)
+    dummies: list[int] = field(default_factory=list)
+    blind: list[int] = field(default_factory=list)
+    batch_infos: dict[str, Any] | None = None
 
 
 @runtime_checkable
@@ -88,12 +95,14 @@ class Driver(ABC):
 
     Attributes:
         wait_for: how many arrivals `recv` and a collector wait for; None: for everything under way.
+        autoreset_mode: when the environments reset by themselves; None: as each operation says.
     """
 
     store: Store
     description: Description
     num_envs: int
     wait_for: int | None = None
+    autoreset_mode: AutoresetMode | None = None
 
     @abstractmethod
     def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:
@@ -126,6 +135,9 @@ class Driver(ABC):
     @abstractmethod
     def close(self) -> list[EnvironmentFailure]:
         """Close every environment once and end what was started; return what failed. Safe to call twice."""
+
+    def let_go(self, lanes: Any) -> None:  # noqa: B027 - most drivers step their lanes apart and need not know
+        """Be told that nobody goes on with the episodes of `lanes`: the next request for each of them is a reset."""
 
     @property
     def lanes(self) -> range:
