@@ -7,6 +7,7 @@ __all__ = [
     "ConfigError",
     "DatasetError",
     "EnvironmentFailure",
+    "EnvironmentTimeout",
     "OutriderError",
     "PolicyError",
     "SpecError",
@@ -67,6 +68,10 @@ class WorkerDied(EnvironmentFailure):
     """
 
     exitcode: int | None = None
+
+
+class EnvironmentTimeout(EnvironmentFailure):
+    """An environment was in one call for longer than `step_timeout`; its worker has been killed."""
 
 
 def _rebuild(cls: type[EnvironmentFailure], message: str, lane: int, operation: str, pid: int) -> EnvironmentFailure:

@@ -52,6 +52,23 @@ class ParentEnv(CounterEnv):
         return super().step(action)
 
 
+class PausingEnv(CounterEnv):
+    """Takes its time in the operation `where`, and when told to `pause`."""
+
+    def __init__(self, seconds, where="nowhere"):
+        super().__init__()
+        self.seconds, self.where = seconds, where
+        self.pause("init")
+
+    def pause(self, where=None):
+        if where in (None, self.where):
+            threading.Event().wait(self.seconds)
+
+    def step(self, action):
+        self.pause("step")
+        return super().step(action)
+
+
 class ThreadsEnv(CounterEnv):
     """Says how many threads numeric libraries would use here."""
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import cloudpickle
 
-from outrider.errors import ConfigError, EnvironmentFailure, WorkerDied, explain
+from outrider.errors import ConfigError, EnvironmentFailure, EnvironmentTimeout, WorkerDied, explain
 from outrider.vector.bells import Waiter, make_bell
 from outrider.vector.bootstrap import WorkerStart, main
 from outrider.vector.group import OPERATIONS, STARTING
 from outrider.vector.store import HEADER_WORDS, headers
+from outrider.vector.watch import Late, Watch
 from outrider.vector.worker import ASKED, LANE, MAIL, OPERATION, unpack
 
 __all__ = ["Crew", "Member", "packed", "share"]
@@ -60,6 +61,7 @@ class Crew:
         self._pid = os.getpid()
         self._context = context
         self._waiter = Waiter([])
+        self.watch: Watch | None = None
 
     def start(self, lanes: range, run: tuple[str, str], payload: Any) -> None:
         """Start a worker that calls the function `run` (module, name) with `payload`, for `lanes`.
@@ -95,8 +97,11 @@ class Crew:
             False when `timeout` seconds have passed without anything.
 
         Raises:
-            EnvironmentFailure: a worker reports one, or died.
+            EnvironmentFailure: a worker reports one, died, or takes too long for a call.
         """
+        if self.watch is not None:
+            left = self.watch.remaining()
+            timeout = left if timeout is None or (left is not None and left < timeout) else timeout
         ready = self._waiter.wait(timeout)
         for member in self.members:
             if member.outbox in ready:
@@ -106,7 +111,25 @@ class Crew:
             if member.sentinel in ready:
                 member.read_all()
                 raise member.death()
+        self._end_late(None if self.watch is None else self.watch.look())
         return bool(ready)
+
+    def glance(self) -> None:
+        """For those who have no need to wait: see now and then whether somebody takes too long.
+
+        Raises:
+            EnvironmentTimeout: a worker does.
+        """
+        if self.watch is not None:
+            self._end_late(self.watch.glance())
+
+    def _end_late(self, late: Late | None) -> None:
+        """Kill the worker that takes too long, which would not hear anything else, and say so."""
+        if late is not None:
+            member = self.members[late.index]
+            error = member.lateness(late)
+            member.signal(signal.SIGKILL)
+            raise error
 
     def take(self, kind: str) -> list[Any]:
         """Remove and return the contents of all messages of a kind that have been read."""
@@ -292,6 +315,19 @@ class Member:
         error = WorkerDied(message, lane=lane, operation=operation, pid=self.process.pid)
         error.exitcode = code
         return error
+
+    def lateness(self, late: Late) -> EnvironmentTimeout:
+        """Say what takes the worker so long."""
+        lane, operation, pid = int(self._header[LANE]), OPERATIONS[self._header[OPERATION]], self.process.pid
+        what = f"lane {lane}, {operation}, process {pid}: the call has not returned"
+        if not late.begun:
+            lane, operation = -1, "wait"
+            what = (
+                f"worker {self.index} (lanes {self.lanes.start} to {self.lanes.stop - 1}, process {pid}) has not begun "
+                "with what it was asked for"
+            )
+        message = f"{what} after {late.seconds:.1f} s (step_timeout={late.limit:g}); the process was killed"
+        return EnvironmentTimeout(message, lane=lane, operation=operation, pid=pid)
 
     def ask_to_close(self) -> None:
         """Ask the worker to close its environments and end."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -86,7 +87,8 @@ class EnvGroup:
     """Environments of lanes `first` ... `first + len(envs) - 1`, writing into the rows of a store.
 
     `note` is a writable sequence of two integers that always says which lane is being called and for what operation
-    (an index of `OPERATIONS`), so that a worker's death can be put down to a lane.
+    (an index of `OPERATIONS`), so that a worker's death can be put down to a lane. Where calls are `timed` it has a
+    third integer for when the call began, in nanoseconds of the monotonic clock.
     """
 
     def __init__(
@@ -96,6 +98,8 @@ class EnvGroup:
         store: Store,
         info_keys: tuple[str, ...] = (),
         note: Any = None,
+        *,
+        timed: bool = False,
     ) -> None:
         self.envs = envs
         self.first = first
@@ -114,6 +118,7 @@ class EnvGroup:
         self._scalars = isinstance(space, gymnasium.spaces.Discrete)
         self._reset_arguments: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         self._note = [first, CONSTRUCTING] if note is None else note
+        self._timed = timed
         self.closed = False
         self.infos: Infos = {}
         self.final_infos: Infos = {}
@@ -137,7 +142,7 @@ class EnvGroup:
         note = self._note
         note[1] = RESETTING
         try:
-            for lane, row in zip(lanes, rows, strict=True):
+            for lane, row in zip(self._calls(lanes), rows, strict=True):
                 note[0] = lane
                 ob, info = self._reset(lane)
                 self._write(ob, row)
@@ -189,7 +194,9 @@ class EnvGroup:
         rewards: list[Any] = []
         note[1] = STEPPING
         try:
-            for lane, env, action, row, hold in zip(numbers, envs, actions, _plain(rows), holds, strict=False):
+            for lane, env, action, row, hold in zip(
+                self._calls(numbers), envs, actions, _plain(rows), holds, strict=False
+            ):
                 note[0] = lane
                 ob, reward, terminated, truncated, info = env.step(action)
                 rewards.append(reward)
@@ -216,9 +223,23 @@ class EnvGroup:
         if want and info:
             self._keep(self.final_infos, lane, info, want)
         self._note[1] = RESETTING
+        self._stamp()
         begun = self._reset(lane)
         self._note[1] = STEPPING
         return begun
+
+    def _calls(self, lanes: Iterable[int]) -> Iterable[int]:
+        """Lanes that are called one after the other; where calls are timed, stamps each as its turn comes."""
+        return self._stamped(lanes) if self._timed else lanes
+
+    def _stamped(self, lanes: Iterable[int]) -> Iterator[int]:
+        for lane in lanes:
+            self._stamp()
+            yield lane
+
+    def _stamp(self) -> None:
+        if self._timed:
+            self._note[2] = time.monotonic_ns()
 
     def _chosen(self, lanes: Any, numbers: Any) -> tuple[list[gymnasium.Env[Any, Any]], list[Any]]:
         """The environments of `lanes`, and an action for each that it may keep: nobody writes to it any more."""
@@ -264,6 +285,7 @@ class EnvGroup:
         """Get or set an attribute of a lane's environment, call a method of it, or render it."""
         env = self.envs[lane - self.first]
         self._note[0], self._note[1] = lane, CALLING
+        self._stamp()
         try:
             if operation == "set":
                 return env.set_wrapper_attr(name, arguments[0])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import gymnasium
+import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from outrider.errors import ConfigError, explain
@@ -99,6 +101,20 @@ def check_count(count: object, where: str, least: int = 1) -> int:
             explain(expected=f"an integer of {least} or more", found=repr(count), where=where, fix="pass such a number")
         )
     return int(count.__index__())
+
+
+def check_seconds(seconds: object, where: str) -> float:
+    """Return `seconds` if it is a finite number above 0.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    number = isinstance(seconds, (int, float, np.integer, np.floating)) and not isinstance(seconds, bool)
+    if not number or not 0 < float(seconds) < math.inf:  # type: ignore[arg-type]  # it is a number
+        raise ConfigError(
+            explain(expected="seconds, a number above 0", found=repr(seconds), where=where, fix="pass such a number")
+        )
+    return float(seconds)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from outrider.vector.bells import Fence
 from outrider.vector.counts import arrivals, share_out
 from outrider.vector.crew import FAILING_TIME, Crew, packed, share
 from outrider.vector.driver import Description, Driver, Returned, one_description
-from outrider.vector.plan import Envs, check_count
+from outrider.vector.plan import Envs, check_count, check_seconds
 from outrider.vector.store import HEADER_WORDS, MOST_WORKERS, Frame, Store, headers
+from outrider.vector.watch import Watch
 from outrider.vector.worker import DOZES, ENDED, FINISHED, ISSUED, OP, PARENT_DOZES, ROW, TURNS, WANT
 
 __all__ = ["ProcessDriver", "Processes", "hire", "in_order", "start_context"]
@@ -39,20 +40,26 @@ class Processes:
             a process with threads (PyTorch has some) can deadlock, and spawn elsewhere.
         wait_for: how many lanes `recv` and a collector wait for, the first to finish; None, and the number of all: for
             all of them. Workers then answer for each lane by itself, which costs some microseconds a lane.
+        step_timeout: seconds that one reset, step or other call of one environment may take; None: any time. One that
+            takes longer is an `EnvironmentTimeout`, and its worker is killed. Construction may take any time: it may
+            have to compile or download something.
 
     Raises:
-        ConfigError: a bad count, or a start method that the system does not have.
+        ConfigError: a bad count or time, or a start method that the system does not have.
     """
 
     workers: int | None = None
     start_method: str | None = None
     wait_for: int | None = None
+    step_timeout: float | None = None
 
     def __post_init__(self) -> None:
         if self.workers is not None:
             check_count(self.workers, "workers")
         if self.wait_for is not None:
             check_count(self.wait_for, "wait_for")
+        if self.step_timeout is not None:
+            check_seconds(self.step_timeout, "step_timeout")
         start_context(self.start_method)
 
     def start(self, plan: Envs) -> ProcessDriver:
@@ -60,10 +67,11 @@ class Processes:
         spin = can_spin(self.count(plan.num_envs))
         least = arrivals(self.wait_for, plan.num_envs, "Processes")
         if least is None:
-            return ProcessDriver(*hire(plan, self, ("outrider.vector.worker", "run"), spin))
+            return ProcessDriver(*hire(plan, self, ("outrider.vector.worker", "run"), spin), self.step_timeout)
         from outrider.vector.finishers import FirstFinishers
 
-        return FirstFinishers(*hire(plan, self, ("outrider.vector.lane_server", "run"), spin), wait_for=least)
+        hired = hire(plan, self, ("outrider.vector.lane_server", "run"), spin)
+        return FirstFinishers(*hired, self.step_timeout, wait_for=least)
 
     def count(self, num_envs: int) -> int:
         """How many workers `num_envs` environments get."""
@@ -83,7 +91,8 @@ def hire(plan: Envs, backend: Processes, run: tuple[str, str], rest: Any) -> tup
     crew = Crew(shared_mapping(), start_context(backend.start_method))
     try:
         for lanes in share(plan.num_envs, backend.count(plan.num_envs)):
-            crew.start(lanes, run, ([plan.factories[lane] for lane in lanes], plan.info_keys, rest))
+            factories = [plan.factories[lane] for lane in lanes]
+            crew.start(lanes, run, (factories, plan.info_keys, backend.step_timeout is not None, rest))
         described = one_description([(worker.lanes.start, worker.expect("description")) for worker in crew.members])
         frame = Frame.divide(crew.mapping, plan.num_envs, described.space, described.action_space)
         for worker in crew.members:
@@ -124,13 +133,14 @@ def in_order() -> bool:
 class ProcessDriver(Driver):
     """Drives environments in the workers of a crew through a header for each worker and a mailbox for each lane."""
 
-    def __init__(self, crew: Crew, description: Description, store: Store) -> None:
+    def __init__(self, crew: Crew, description: Description, store: Store, step_timeout: float | None = None) -> None:
         self._crew = crew
         self.num_envs = store.num_envs
         self.description = description
         self.store = store
         words = headers(crew.mapping)
         self._headers = [words[i * HEADER_WORDS : (i + 1) * HEADER_WORDS] for i in range(len(crew.members))]
+        self._watch = crew.watch = None if step_timeout is None else Watch(step_timeout, self._headers)
         self._firsts = [worker.lanes.start for worker in crew.members]
         self._owner = np.repeat(np.arange(len(crew.members)), [len(worker.lanes) for worker in crew.members])
         self._mailbox = self.store.mailbox.arrays
@@ -163,9 +173,11 @@ class ProcessDriver(Driver):
 
     def _issue(self, workers: Sequence[int]) -> None:
         """Publish the next request of these workers and wake those that doze."""
-        headers, issued = self._headers, self._issued
+        headers, issued, watch = self._headers, self._issued, self._watch
         self._fence()
         for index in workers:
+            if watch is not None:
+                watch.asked(index)
             issued[index] += 1
             headers[index][ISSUED] = issued[index]
         self._fence()
@@ -198,6 +210,7 @@ class ProcessDriver(Driver):
 
     def _wait_for_workers(self) -> None:
         """Return when every busy worker has finished; look a few times before blocking."""
+        self._crew.glance()
         headers, issued, turns = self._headers, self._issued, self._turns
         for index in self._busy:
             while turns and headers[index][FINISHED] != issued[index]:
@@ -265,10 +278,17 @@ class ProcessDriver(Driver):
         return [found[lane] for lane in lanes]
 
     def _ask(self, requests: dict[int, list[Any]]) -> dict[int, tuple[str, Any]]:
-        members = self._crew.members
+        members, watch = self._crew.members, self._watch
         for index, some in requests.items():
+            if watch is not None:
+                watch.questioned(index)
             members[index].send(("call", some))
-        return {index: members[index].expect_any("results", "refused") for index in requests}
+        found = {}
+        for index in requests:
+            found[index] = members[index].expect_any("results", "refused")
+            if watch is not None:
+                watch.answered(index)
+        return found
 
     def close(self) -> list[EnvironmentFailure]:
         """See `Driver.close`."""

@@ -29,9 +29,10 @@ ISSUED, ASKED, OP, ROW, WANT, PARENT_DOZES = range(6)
 """Words of a header that the parent writes: numbers of requests and messages so far, the request itself (OP is 0 where
 each lane has its own in the mailbox), and whether it has to be woken; of `FirstFinishers`, by how many arrivals."""
 
-FINISHED, MAIL, ENDED, DOZES, LANE, OPERATION = range(8, 14)
+FINISHED, MAIL, ENDED, DOZES, LANE, OPERATION, SINCE = range(8, 15)
 """Words that the worker writes, in a cache line of their own: requests, messages and ended lanes so far, whether it has
-to be woken, and what it is doing, for the case that it dies."""
+to be woken, and what it is doing and, where calls are timed, since when (nanoseconds), for the case that it dies or
+hangs."""
 
 TURNS = 30
 """How often to offer the processor to others before blocking; longer loses on a busy machine."""
@@ -48,12 +49,12 @@ def run(start: WorkerStart) -> None:
 def host(start: WorkerStart, serve: Callable[[Channel, EnvGroup, Any], None]) -> None:
     """Build the environments, describe them, call `serve`, and close them whatever happens.
 
-    The payload is (factories, info keys, what `serve` gets as its last argument).
+    The payload is (factories, info keys, whether calls are timed, what `serve` gets as its last argument).
     """
     header = headers(start.mapping)[start.index * HEADER_WORDS : (start.index + 1) * HEADER_WORDS]
-    note = header[LANE : OPERATION + 1]
+    note = header[LANE : SINCE + 1]
     channel = Channel(start, header)
-    factories, info_keys, rest = cloudpickle.loads(start.payload)
+    factories, info_keys, timed, rest = cloudpickle.loads(start.payload)
     try:
         envs = build(factories, start.first, note)
     except EnvironmentFailure as error:
@@ -67,7 +68,7 @@ def host(start: WorkerStart, serve: Callable[[Channel, EnvGroup, Any], None]) ->
         group = (
             None
             if not isinstance(frame, Frame)
-            else EnvGroup(envs, start.first, Store(start.mapping, frame), info_keys, note)
+            else EnvGroup(envs, start.first, Store(start.mapping, frame), info_keys, note, timed=timed)
         )
     except Exception as error:  # noqa: BLE001 - whatever a space's comparison raises belongs to the parent
         channel.send("failure", error)
