@@ -19,6 +19,7 @@ import numpy as np
 from outrider import tree
 from outrider.errors import ConfigError, EnvironmentFailure, SpecError, explain
 from outrider.spaces import action_reader, observation_writer
+from outrider.vector.batched import is_batched
 from outrider.vector.plan import EnvFactory
 from outrider.vector.store import Store
 
@@ -62,13 +63,15 @@ def build(factories: Sequence[EnvFactory], first: int, note: Any = None) -> list
 
 
 def _checked(env: Any, others: list[gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
-    if not isinstance(env, gymnasium.Env):
+    if not isinstance(env, gymnasium.Env) or is_batched(env):
         raise ConfigError(
             explain(
-                expected="a gymnasium.Env",
+                expected="a single gymnasium.Env" if is_batched(env) else "a gymnasium.Env",
                 found=f"{type(env).__name__} {env!r:.60}",
                 where="what the factory returned",
-                fix="return a new environment from the factory",
+                fix="pass a batch of environments to make_vec as it is"
+                if is_batched(env)
+                else "return a new environment from the factory",
             )
         )
     if any(env.unwrapped is other.unwrapped for other in others):

@@ -14,11 +14,12 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from outrider.errors import ConfigError, explain
+from outrider.vector.batched import batch_size, is_batched, refusal
 
 __all__ = ["EnvFactory", "EnvSource", "Envs", "as_plan"]
 
 EnvFactory: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
-EnvSource: TypeAlias = "str | EnvSpec | EnvFactory | Sequence[EnvFactory]"
+EnvSource: TypeAlias = "str | EnvSpec | EnvFactory | Sequence[EnvFactory] | gymnasium.vector.VectorEnv[Any, Any, Any]"
 
 
 class Envs:
@@ -26,13 +27,14 @@ class Envs:
 
     Args:
         env: a Gymnasium id or spec, a factory (a callable without arguments that returns a new environment), or a list
-            of factories, one for each lane.
-        num_envs: how many; may be left out for a list.
+            of factories, one for each lane. A batch of environments that exists already, a `gymnasium.vector.VectorEnv`
+            or an EnvPool pool, is taken as it is, by one `make_vec` and in this process.
+        num_envs: how many; may be left out for a list or a batch.
         info_keys: keys of the info dicts that are wanted as columns of rollouts; all others cost nothing.
         max_episode_steps: set `truncated` after so many steps, in addition to the environment's own flags.
 
     Raises:
-        ConfigError: an unknown id, an environment instance where a factory is needed, or a bad count.
+        ConfigError: an unknown id, a single environment where a factory is needed, or a bad count.
 
     Example:
         >>> plan = Envs("CartPole-v1", 8, max_episode_steps=100)
@@ -56,15 +58,36 @@ class Envs:
             )
         self.info_keys = tuple(info_keys)
         self.name = _name(env)
-        self.factories: list[EnvFactory] = [
+        self.batch: Any = env if is_batched(env) else None
+        self._num_envs = 0
+        if self.batch is not None:
+            self._num_envs = _batch_size(env, num_envs, max_episode_steps)
+            return
+        self._factories: list[EnvFactory] = [
             factory if max_episode_steps is None else Limited(factory, max_episode_steps)
             for factory in _factories(env, num_envs)
         ]
 
     @property
+    def factories(self) -> list[EnvFactory]:
+        """What makes the environment of each lane.
+
+        Raises:
+            ConfigError: the environments exist already, in this process.
+        """
+        if self.batch is not None:
+            raise refusal(
+                "environments that can be made where they are to run",
+                f"an instance of {type(self.batch).__name__}, which runs where it was made",
+                "env",
+                'use backend="auto", or pass a factory of single environments',
+            )
+        return self._factories
+
+    @property
     def num_envs(self) -> int:
         """How many lanes there will be."""
-        return len(self.factories)
+        return self._num_envs or len(self._factories)
 
     def __repr__(self) -> str:
         return f"Envs({self.name!r}, {self.num_envs})"
@@ -157,6 +180,17 @@ def _factories(env: EnvSource, num_envs: int | None) -> list[EnvFactory]:
     return [factory] * check_count(num_envs, "num_envs")
 
 
+def _batch_size(env: Any, num_envs: int | None, max_episode_steps: int | None) -> int:
+    """How many environments a batch has, after checking that nothing else was asked of it."""
+    count = batch_size(env)
+    if num_envs is not None and num_envs != count:
+        raise refusal(f"num_envs={count}, as it has", num_envs, "num_envs", "leave it out")
+    if max_episode_steps is not None:
+        fix = "set the limit where the environments are made"
+        raise refusal("no limit beside environments that exist", max_episode_steps, "max_episode_steps", fix)
+    return count
+
+
 def _factory(env: Any, where: str) -> EnvFactory:
     if isinstance(env, str):
         return FromSpec(_find_spec(env))
@@ -199,4 +233,6 @@ def _name(env: EnvSource) -> str:
         return env
     if isinstance(env, EnvSpec):
         return env.id
+    if is_batched(env):
+        return getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
     return getattr(env, "__qualname__", type(env).__name__)
