@@ -62,7 +62,7 @@ _HOMES = {
     "make_vec": "outrider.vector.env",
 }
 
-_SUBMODULES = ("testing", "torch")
+_SUBMODULES = ("interop", "testing", "torch")
 """What needs an extra or pytest: `outrider.torch` is there without an import of its own."""
 
 __all__ = [*_HOMES]  # noqa: PLE0604 - the keys are strings

@@ -1,0 +1,187 @@
+"""What the drivers of foreign batches share: a private store, spaces, failures, and where each lane stands."""
+
+from __future__ import annotations
+
+import copy
+import os
+import traceback
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from gymnasium.vector.utils import batch_space
+
+from outrider.errors import EnvironmentFailure
+from outrider.memory.mapping import PrivateMapping
+from outrider.spaces import observation_writer
+from outrider.vector.batch_infos import copied, final_infos, lane_infos, plain_layout
+from outrider.vector.batch_rows import batch_writer, one_each
+from outrider.vector.driver import Driver, Returned, describe, one_description
+from outrider.vector.group import ALL_INFOS, FAILURES, NO_INFOS, quietly
+from outrider.vector.requests import write_actions
+from outrider.vector.store import Frame, Store
+
+if TYPE_CHECKING:
+    import gymnasium
+
+__all__ = ["Batch", "BatchDriver", "Member"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """What one environment of a batch says of itself; in the place of one where descriptions are made."""
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    metadata: dict[str, Any]
+    spec: Any
+    render_mode: str | None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a source returned for some of its environments, in any layout and kind of array.
+
+    Attributes:
+        obs, reward, terminated, truncated, infos: as the source gave them; reward and flags as arrays.
+        count: of how many environments.
+    """
+
+    obs: Any
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    infos: Any
+    count: int
+
+    @classmethod
+    def of(cls, step: Any, count: int) -> Batch:
+        """Read what a step of a source returned.
+
+        Raises:
+            SpecError: there is not one reward and flag for each environment.
+        """
+        obs, reward, terminated, truncated, infos = step
+        return cls(
+            obs,
+            one_each(reward, count, np.float64, "rewards"),
+            one_each(terminated, count, np.bool_, "terminations"),
+            one_each(truncated, count, np.bool_, "truncations"),
+            infos,
+            count,
+        )
+
+
+class BatchDriver(Driver):
+    """Environments that somebody else has vectorised, in a source that is taken over: closing this closes it.
+
+    Lanes whose episode nobody goes on with are spare: those never reset, held at their end, or let go of. What they do
+    until their next reset is nobody's business.
+    """
+
+    def __init__(self, source: Any, member: Member, num_envs: int, info_keys: tuple[str, ...]) -> None:
+        description = one_description([(0, describe([cast("gymnasium.Env[Any, Any]", member)], 0))])
+        mapping = PrivateMapping()
+        self.description = description
+        self.num_envs = num_envs
+        self.store = Store(mapping, Frame.divide(mapping, num_envs, description.space, description.action_space))
+        self._source = source
+        self._info_keys = info_keys
+        self._open = True
+        self._write = batch_writer(description.observation_space, self.store.obs)
+        self._write_one = observation_writer(description.observation_space, self.store.obs)
+        self._spare = np.ones(num_envs, np.bool_)
+        # Lanes whose last step ended their episode, and which were not reset since.
+        self._at_end = np.zeros(num_envs, np.bool_)
+        # Lanes that go along need an action that is one, also if nobody has ever sent them any.
+        actions = batch_space(copy.deepcopy(description.action_space), num_envs)
+        actions.seed(0)
+        write_actions(self.store.action, actions.sample(), range(num_envs))
+
+    def let_go(self, lanes: Any) -> None:
+        """See `Driver.let_go`."""
+        self._spare[np.asarray(lanes)] = True
+
+    @property
+    def is_open(self) -> bool:
+        """See `Driver.is_open`."""
+        return self._open
+
+    def close(self) -> list[EnvironmentFailure]:
+        """See `Driver.close`; closes the source."""
+        if not self._open:
+            return []
+        self._open = False
+        source, self._source = self._source, None
+        error = quietly(source.close)
+        return [] if error is None else [self._failure("close", error)]
+
+    def call(self, lanes: Sequence[int], operation: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """See `Driver.call`.
+
+        Raises:
+            ConfigError: the source cannot do this, or not for some of its lanes.
+            EnvironmentFailure: an environment raised; nothing is closed.
+        """
+        ask = self._question(list(lanes), operation, name, arguments)
+        try:
+            return list(ask())
+        except FAILURES as error:
+            raise self._failure(f"{operation} {name!r}", error) from error
+
+    @abstractmethod
+    def _question(self, lanes: list[int], operation: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> Any:
+        """Return what asks the source, after checking that it can be asked."""
+
+    @contextmanager
+    def _calling(self, operation: str) -> Iterator[None]:
+        """Around what the source does: its errors close it and get its name."""
+        try:
+            yield
+        except FAILURES as error:
+            if self._open:
+                self.close()
+            raise self._failure(operation, error) from error
+
+    def _failure(self, operation: str, error: Exception | SystemExit) -> EnvironmentFailure:
+        """An error of the source; which of its environments it was, it does not say."""
+        if isinstance(error, EnvironmentFailure):
+            return error
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        name = type(self._source).__name__ if self._source is not None else "the vector environment"
+        message = f"{name}, {operation}, process {os.getpid()}: {type(error).__name__}: {error}\n\n{trace}"
+        return EnvironmentFailure(message, lane=-1, operation=operation, pid=os.getpid())
+
+    def _put_step(self, batch: Batch, chosen: Any, lanes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Write the `chosen` part of a batch to `rows`, which belong to `lanes`; return which of these have ended.
+
+        Rows of lanes that the step has reset get no reward and no flags.
+        """
+        store = self.store
+        self._write(batch.obs, batch.count, chosen, rows)
+        steps = rows - store.num_envs
+        part = slice(None) if chosen is None else chosen
+        stepped = ~self._at_end[lanes]
+        store.reward[steps] = np.where(stepped, batch.reward[part], 0.0)
+        store.terminated[steps] = terminated = batch.terminated[part] & stepped
+        store.truncated[steps] = truncated = batch.truncated[part] & stepped
+        ended: np.ndarray = terminated | truncated
+        return ended
+
+    def _keep_infos(self, found: Returned, batch: Batch, lanes: np.ndarray, chosen: Any, want: int) -> None:
+        """Keep the infos of a batch for whoever wants them, those of ends apart; whole if all of all are wanted."""
+        if want == NO_INFOS:
+            return
+        if want == ALL_INFOS and chosen is None and batch.count == self.num_envs and plain_layout(batch.infos):
+            found.batch_infos = copied(batch.infos)
+            return
+        keys = None if want == ALL_INFOS else self._info_keys
+        places = list(zip(lanes.tolist(), range(batch.count) if chosen is None else chosen.tolist(), strict=True))
+        ended = batch.terminated | batch.truncated
+        found.infos |= lane_infos(batch.infos, places, batch.count, keys)
+        at_end = [place for place in places if ended[place[1]]]
+        if at_end:
+            found.final_infos |= final_infos(batch.infos, at_end, batch.count, keys)

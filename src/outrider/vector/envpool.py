@@ -1,0 +1,232 @@
+"""An EnvPool pool, made with `env_type="gymnasium"`, as a driver: its synchronous and its asynchronous side.
+
+A pool whose batch size is the number of its environments is synchronous: any lanes can be asked, all of them are waited
+for. One with a smaller batch size returns exactly so many environments at a time, whichever are done first.
+
+EnvPool resets an environment in the step after its end and takes no heed of the action of that step: it is a dummy.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from outrider.errors import OutriderError, SpecError, explain
+from outrider.undisturbed import undisturbed
+from outrider.vector.batch_driver import Batch, BatchDriver, Member
+from outrider.vector.batched import refusal
+from outrider.vector.driver import RESET, STEP, Returned
+from outrider.vector.store import numbers_of
+
+__all__ = ["PoolDriver"]
+
+NOBODY = np.array([], np.int64)
+
+NOT_SENT, SPARE_RESET = 0, 4
+"""In place of the operation of a lane: it is not in the pool; it was reset to fill up a batch."""
+
+
+class PoolDriver(BatchDriver):
+    """Steps a pool by `send` and `recv`.
+
+    The environments were seeded when the pool was made; seeds given later do not reach them, and they take no options.
+    The pool cannot be interrupted while it steps, and a step of one of its environments that hangs, hangs.
+
+    An asynchronous pool returns nothing while fewer than `batch_size` environments are under way. Where the rest is
+    waited for, spare lanes (see `BatchDriver`) are reset to fill up the batch; if there are too few, it is refused.
+
+    Attributes:
+        wait_for: the batch size of an asynchronous pool.
+    """
+
+    def __init__(self, pool: Any, num_envs: int, info_keys: tuple[str, ...]) -> None:
+        member = Member(pool.observation_space, pool.action_space, dict(pool.metadata), None, pool.render_mode)
+        super().__init__(pool, member, num_envs, info_keys)
+        batch_size = pool.config["batch_size"] or num_envs
+        self.wait_for = batch_size if batch_size < num_envs else None
+        self._batch_size = batch_size
+        # By lane: what it was asked, where its observation goes, which infos are wanted, and the number of the request.
+        self._ops = np.full(num_envs, NOT_SENT, np.int8)
+        self._rows = np.zeros(num_envs, np.int64)
+        self._wants = np.zeros(num_envs, np.int8)
+        self._requests = np.zeros(num_envs, np.int64)
+        self._number = 0
+        # The last request that was one for all lanes, and for consecutive rows.
+        self._whole = 0
+        self._found = Returned(NOBODY, [])
+        # Requests that a synchronous pool has not been given: two of them before a recv() spoil its answers.
+        self._queued: list[np.ndarray] = []
+        self._warned = False
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:
+        """See `Driver.post`.
+
+        Raises:
+            ConfigError: a lane was not reset; nothing has been touched.
+        """
+        numbers = numbers_of(lanes)
+        ops = np.broadcast_to(np.asarray(op, np.int8), numbers.shape)
+        unready = numbers[(ops != RESET) & self._spare[numbers] & ~self._at_end[numbers]]
+        if len(unready):
+            raise refusal("lanes that were reset", f"lanes {unready.tolist()} without", "step", "reset them first")
+        self._number += 1
+        self._ops[numbers], self._rows[numbers], self._wants[numbers] = ops, numbers_of(rows), want
+        self._requests[numbers] = self._number
+        self._spare[numbers] = False
+        if type(lanes) is range and len(lanes) == self.num_envs and type(rows) is range:
+            self._whole = self._number
+        # A step of a lane at its end is a reset. The pool counts the environments of each of its requests from 0.
+        resets = (ops == RESET) & ~self._at_end[numbers]
+        for part in (numbers[~resets], numbers[resets]):
+            if len(part) and self.wait_for is None:
+                self._queued.append(part)
+            elif len(part):
+                self._send(part)
+
+    def _send(self, lanes: np.ndarray) -> None:
+        """Give the pool one request: lanes that are all to be stepped, or all to be reset."""
+        ids, first = lanes.astype(np.int32), lanes[0]
+        if self._ops[first] != RESET or self._at_end[first]:
+            with self._calling("step"):
+                self._source.send(self.store.action[lanes], ids)
+        else:
+            with self._calling("reset"):
+                self._source._reset(ids)  # noqa: SLF001 - what its own reset() and async_reset() call
+
+    def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
+        """See `Driver.arrange_resets`.
+
+        Raises:
+            ConfigError: there are options.
+        """
+        if any(options for _, options in arguments.values()):
+            raise refusal("resets without options, of which EnvPool takes none", "some", "options", "leave them out")
+        if not self._warned and any(seed is not None for seed, _ in arguments.values()):
+            self._warned = True
+            warnings.warn(
+                "the environments of an EnvPool pool are seeded when it is made; later seeds do not reach them: "
+                "use envpool.make(..., seed=...)",
+                stacklevel=4,
+            )
+
+    # -- stepping ----------------------------------------------------------------------------------------------------
+
+    def wait(self, least: int | None = None) -> Returned:
+        """See `Driver.wait`. One that was interrupted can be called again.
+
+        Raises:
+            OutriderError: an asynchronous pool would not return what is waited for; it stays under way.
+        """
+        while self._queued:
+            with undisturbed():
+                self._send(self._queued[0])
+                self._receive(len(self._queued[0]))
+                del self._queued[0]
+        if self.wait_for is not None:
+            away = int(np.count_nonzero((self._ops != NOT_SENT) & (self._ops != SPARE_RESET))) + self._arrived
+            needed = away if least is None else min(least, away)
+            self._fill_up(needed - self._arrived)
+            while self._arrived < needed:
+                self._receive(self._batch_size)
+        return self._take()
+
+    def _fill_up(self, needed: int) -> None:
+        """Reset spare lanes so that the pool will return as many as are needed."""
+        fillers, away = int(np.count_nonzero(self._ops == SPARE_RESET)), int(np.count_nonzero(self._ops))
+        lacking = -away % self._batch_size
+        if not lacking or needed <= away - away % self._batch_size - fillers:
+            return
+        spare = np.flatnonzero(self._spare & (self._ops == NOT_SENT))[:lacking]
+        if len(spare) < lacking:
+            raise OutriderError(
+                explain(
+                    expected=f"a multiple of {self._batch_size} lanes under way: the pool returns batches of this size",
+                    found=away,
+                    where="recv()",
+                    fix=f"send to {lacking} lanes more, or make the pool without a batch_size",
+                )
+            )
+        with undisturbed(), self._calling("reset"):
+            self._ops[spare] = SPARE_RESET
+            self._source._reset(spare.astype(np.int32))  # noqa: SLF001 - see _send
+
+    def _receive(self, count: int) -> None:
+        """Take a batch of `count` from the pool."""
+        # What the pool has given is gone from it: an interrupt must not lose it.
+        with undisturbed(), self._calling("step"):
+            step = self._source.recv()
+            infos = step[-1]
+            ids = np.asarray(infos["env_id"]).astype(np.int64)
+            batch = Batch.of(step, count)
+            asked = self._ops[ids] != SPARE_RESET
+            in_order = count == self.num_envs and bool(asked.all()) and bool((ids == np.arange(count)).all())
+            self._put_down(batch, None if in_order else np.flatnonzero(asked), ids[asked])
+            self._ops[ids] = NOT_SENT
+
+    def _put_down(self, batch: Batch, chosen: Any, lanes: np.ndarray) -> None:
+        """Write what `lanes` got, which is the `chosen` part of a batch, and note where they stand."""
+        found = self._found
+        found.lanes = np.concatenate([found.lanes, lanes])
+        ops, rows, at_end = self._ops[lanes], self._rows[lanes], self._at_end[lanes]
+        index = np.arange(batch.count) if chosen is None else chosen
+        self._check_resets(batch, index[at_end | (ops == RESET)])
+        ended = self._put_step(batch, chosen, lanes, rows)
+        aside = ended & (ops == STEP)
+        if aside.any():
+            self._write(batch.obs, batch.count, index[aside], self.store.final + lanes[aside])
+        found.ended += lanes[ended].tolist()
+        found.dummies += lanes[at_end & (ops != RESET)].tolist()
+        for want in np.unique(self._wants[lanes]).tolist():
+            some = self._wants[lanes] == want
+            self._keep_infos(found, batch, lanes[some], None if chosen is None and some.all() else index[some], want)
+        self._at_end[lanes] = ended
+        self._spare[lanes] |= ended & (ops != STEP)
+
+    def _check_resets(self, batch: Batch, index: np.ndarray) -> None:
+        """Make sure that environments that should have been reset were, whatever a version of EnvPool does."""
+        elapsed = batch.infos.get("elapsed_step")
+        if elapsed is not None and np.asarray(elapsed)[index].any():
+            raise SpecError(
+                explain(
+                    expected="environments that the pool resets in the step after their end",
+                    found=f"elapsed_step {np.asarray(elapsed)[index].tolist()} where it should be 0",
+                    where="what the pool returned",
+                    fix="use EnvPool 1.x, and env_type='gymnasium'",
+                )
+            )
+
+    @property
+    def _arrived(self) -> int:
+        """How many lanes have arrived that nobody was told of."""
+        return len(self._found.lanes)
+
+    def _take(self) -> Returned:
+        """Return the lanes that have arrived, the oldest request first."""
+        found, self._found = self._found, Returned(NOBODY, [])
+        lanes: np.ndarray = found.lanes
+        found.lanes = lanes = lanes[np.lexsort((lanes, self._requests[lanes]))]
+        if found.ended or found.dummies:
+            place = dict(zip(lanes.tolist(), range(len(lanes)), strict=True))
+            found.ended.sort(key=place.__getitem__)
+            found.dummies.sort(key=place.__getitem__)
+        if len(lanes) == self.num_envs and (self._requests == self._whole).all():
+            found.lanes = range(self.num_envs)
+        return found
+
+    # -- attributes --------------------------------------------------------------------------------------------------
+
+    def _question(self, lanes: list[int], operation: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> Any:
+        pool = self._source
+        if operation != "render":
+            raise refusal(
+                "render(): the environments of a pool have no attributes",
+                f"{operation} {name!r}",
+                operation,
+                "leave it",
+            )
+        return lambda: pool.render(env_ids=np.array(lanes, np.int32))
