@@ -1,7 +1,7 @@
 """Exact, fast and safe collection of experience for reinforcement learning.
 
     Envs, make_vec               what environments there are, and a vector environment of them
-    Inline, Processes            where they run
+    Inline, Threads, Processes   where they run
     Collector                    rollouts, steps and episodes, collected in this process
     ParallelCollector            the same, collected by workers that run the policy
     evaluate                     returns and lengths of whole episodes
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from outrider.vector.inline import Inline as Inline
     from outrider.vector.plan import Envs as Envs
     from outrider.vector.processes import Processes as Processes
+    from outrider.vector.threads import Threads as Threads
 
 _HOMES = {
     "CollectStats": "outrider.collect.stats",
@@ -58,6 +59,7 @@ _HOMES = {
     "Envs": "outrider.vector.plan",
     "Inline": "outrider.vector.inline",
     "Processes": "outrider.vector.processes",
+    "Threads": "outrider.vector.threads",
     "VecEnv": "outrider.vector.env",
     "make_vec": "outrider.vector.env",
 }

@@ -71,7 +71,7 @@ class WorkerDied(EnvironmentFailure):
 
 
 class EnvironmentTimeout(EnvironmentFailure):
-    """An environment was in one call for longer than `step_timeout`; its worker has been killed."""
+    """An environment was in one call for longer than `step_timeout`: its process was killed or its thread abandoned."""
 
 
 def _rebuild(cls: type[EnvironmentFailure], message: str, lane: int, operation: str, pid: int) -> EnvironmentFailure:

@@ -235,6 +235,15 @@ def _backend(plan: Envs, make_policy: PolicyFactory, workers: int, backend: Proc
                 fix="give the number to ParallelCollector(workers=...)",
             )
         )
+    if backend.wait_for is not None:
+        raise ConfigError(
+            explain(
+                expected="Processes() without wait_for: each worker waits for its own lanes",
+                found=f"wait_for={backend.wait_for}",
+                where="backend",
+                fix="leave it out, or use Collector, which can wait for the first lanes to finish",
+            )
+        )
     if backend.step_timeout is not None:
         raise ConfigError(
             explain(

@@ -9,11 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from outrider.testing.arrivals import ArrivalConformance as ArrivalConformance
+    from outrider.testing.arrivals import FirstFinishersConformance as FirstFinishersConformance
     from outrider.testing.collector import CollectorConformance as CollectorConformance
     from outrider.testing.vec_env import VecEnvConformance as VecEnvConformance
 
 _HOMES = {
+    "ArrivalConformance": "outrider.testing.arrivals",
     "CollectorConformance": "outrider.testing.collector",
+    "FirstFinishersConformance": "outrider.testing.arrivals",
     "VecEnvConformance": "outrider.testing.vec_env",
 }
 

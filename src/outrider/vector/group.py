@@ -313,7 +313,7 @@ class EnvGroup:
         return failures
 
 
-def failure(lane: int, operation: str, error: Exception | SystemExit) -> EnvironmentFailure:
+def failure(lane: int, operation: str, error: BaseException) -> EnvironmentFailure:
     """Name lane, operation and process in front of the original traceback."""
     if isinstance(error, EnvironmentFailure):
         return error
