@@ -16,7 +16,8 @@ __all__ = ["ActionMap", "ActionMapName", "check_action_map"]
 
 ActionMapName: TypeAlias = Literal["auto", "clip", "rescale"] | None
 LeafMap: TypeAlias = Callable[[np.ndarray, Any], np.ndarray]
-"""`apply(actions, at)`: write actions [k, ...] for the lanes `at`; return what is to be stored."""
+"""`apply(actions, at)`: write actions [k, ...] for the lanes `at`, a slice or an int64 array; return what is to be
+stored. A PolicyError names path, lane and value of an action that is no member and that nothing makes one."""
 
 
 def check_action_map(name: Any) -> ActionMapName:
@@ -47,13 +48,16 @@ class ActionMap:
 
     What is stored is the policy's own action. A policy whose convention is "env", such as `RandomPolicy`, gives actions
     of the environment's scale: under "rescale" they are passed on, and stored as what would have been rescaled to them.
+
+    Attributes:
+        applied: what is to be done with each leaf of the policy's action, once `arrange` knows their order.
     """
 
     def __init__(
         self, space: Space[Any], target: Tree, name: ActionMapName, convention: ActionConvention | None
     ) -> None:
         self._maps: list[tuple[LeafMap, str]] = []
-        self._applied: list[LeafMap] = []
+        self.applied: list[LeafMap] = []
         self._build(space, target, "action", (name, convention))
 
     def _build(self, space: Space[Any], target: Tree, path: str, how: tuple[ActionMapName, Any]) -> None:
@@ -67,22 +71,9 @@ class ActionMap:
             self._maps.append((_leaf_map(space, target, path, how), path))
 
     def arrange(self, paths: list[str]) -> None:
-        """Expect leaves in the order of `paths`, those of the policy's action tree."""
+        """Put the leaves in the order of `paths`, those of the policy's action tree."""
         by_path = {path: one for one, path in self._maps}
-        self._applied = [by_path[path] for path in paths]
-
-    def __call__(self, leaves: list[np.ndarray], at: Any) -> None:
-        """Write actions for the lanes `at`.
-
-        Args:
-            leaves: those of the action, [k, ...] each, come first; they are replaced by what is to be stored.
-            at: slice or int64 array of lanes.
-
-        Raises:
-            PolicyError: an action is no member of its space and no mapping makes it one; names path, lane and value.
-        """
-        for index, apply in enumerate(self._applied):
-            leaves[index] = apply(leaves[index], at)
+        self.applied = [by_path[path] for path in paths]
 
 
 def _leaf_map(space: Space[Any], target: np.ndarray, path: str, how: tuple[ActionMapName, Any]) -> LeafMap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from outrider import tree
-from outrider.collect.actions import ActionMap, ActionMapName
+from outrider.collect.actions import ActionMap, ActionMapName, LeafMap
 from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape, column_specs
 from outrider.collect.undisturbed import undisturbed
@@ -49,6 +50,7 @@ class Decider:
     Attributes:
         version: number of the weights that decide at present.
         columns: the columns that are written, once the first decision has shown what the policy returns.
+        together: steps that all lanes have taken together; it goes up by one when a step of all is done.
     """
 
     def __init__(self, envs: VecEnv, policy: Policy, tape: Tape, terms: Terms) -> None:
@@ -65,12 +67,13 @@ class Decider:
         self._map = ActionMap(self._space, self._store.action, terms.action_map, policy.actions)
         self._obs: list[np.ndarray] = tree.leaves(self._store.obs)
         self._single = self._store.obs if isinstance(self._store.obs, np.ndarray) else None
-        # Steps that all lanes have taken together, and what each has taken besides.
-        self._together = 0
+        self.together = 0
+        # What each lane has taken besides.
         self._apart = np.zeros(len(envs.lanes), np.int64)
         self._begun = np.zeros(len(envs.lanes), np.int64)
         self._lane_numbers = np.arange(envs.lanes.start, envs.lanes.stop)
         self._schema: OutputSchema | None = None
+        self._applied: list[tuple[int, LeafMap]] = []
         self._written: list[np.ndarray] = []
         self._states: list[np.ndarray] = []
 
@@ -96,7 +99,7 @@ class Decider:
         state = self._state(lanes, at) if self._states or self._schema is None else None
         initial = tree.map(np.copy, state) if self._schema is None else None
         try:
-            output = self._policy.act(sees, state, _Moment(self, lanes, rows))
+            output = self._policy.act(sees, state, _Moment((self, lanes, rows)))
         except Exception as error:
             shapes = ", ".join(f"{path}: {leaf.shape} {leaf.dtype}" for path, leaf in tree.items(sees, "obs"))
             error.add_note(f"raised by the policy, which was called with a batch of {len(lanes)} rows ({shapes})")
@@ -123,6 +126,7 @@ class Decider:
         """Fix what the policy returns from now on, and make columns for it."""
         schema = OutputSchema.of(output, n, self._space, state=state, convention=self._policy.actions or "env")
         self._map.arrange(tree.paths(schema.specs["action"], "action"))
+        self._applied = list(enumerate(self._map.applied))
         columns = self._make_columns(column_specs(schema.specs))
         self._states = tree.leaves(columns.arrays["state"])
         kept = columns.arrays["action"], columns.arrays["extras"]
@@ -136,7 +140,9 @@ class Decider:
     def _write(self, output: dict[str, Tree], lanes: Any, rows: Any, at: Any) -> None:
         assert self._schema is not None
         leaves = self._schema.leaves(output, len(lanes))
-        self._map(leaves, self._everyone if lanes is self._lanes else indexer(lanes))
+        to = self._everyone if lanes is self._lanes else indexer(lanes)
+        for index, apply in self._applied:
+            leaves[index] = apply(leaves[index], to)
         for column, leaf in zip(self._written, leaves, strict=False):
             column[at] = leaf
         if self._states:
@@ -144,28 +150,23 @@ class Decider:
             for column, leaf in zip(self._states, leaves[len(self._written) :], strict=True):
                 column[after] = leaf
 
-    @property
-    def together(self) -> int:
-        """Steps that all lanes have taken together; it goes up by one when a step of all is done."""
-        return self._together
-
     def stepped(self, lanes: Any) -> None:
         """Count a step of each of `lanes`."""
         if len(lanes) == len(self._lanes):
-            self._together += 1
+            self.together += 1
         else:
             self._apart[np.asarray(lanes) - self._lanes.start] += 1
 
     def lane_steps(self, index: Any) -> np.ndarray:
         """Steps that lanes have taken in the run, int64; `index` counts from the first lane."""
-        steps: np.ndarray = self._apart[index] + self._together
+        steps: np.ndarray = self._apart[index] + self.together
         return steps
 
     def begin(self, lanes: Any, rows: Any) -> None:
         """An episode begins in each of `lanes`, with the observations in `rows` (lists or arrays): states go there."""
         first = self._lanes.start
         for lane in lanes:
-            self._begun[lane - first] = self._together + self._apart[lane - first]
+            self._begun[lane - first] = self.together + self._apart[lane - first]
         if self._schema is not None and self._states and len(lanes):
             initial = as_arrays(self._policy.initial_state(len(lanes)), len(lanes), "initial_state")
             same = tree.map(_check_state, self._schema.specs["state"], initial, path="initial_state")
@@ -231,15 +232,14 @@ def _check_state(spec: LeafSpec, leaf: np.ndarray) -> np.ndarray:
     return leaf
 
 
-class _Moment:
-    """The context of a decision; computes what is asked for."""
+class _Moment(tuple[Decider, Any, Any]):
+    """The context of a decision: (decider, lanes, rows), from which it computes what is asked for."""
 
-    __slots__ = ("_decider", "_lanes", "_rows")
+    __slots__ = ()
 
-    def __init__(self, decider: Decider, lanes: Any, rows: Any) -> None:
-        self._decider = decider
-        self._lanes = lanes
-        self._rows = rows
+    _decider = property(operator.itemgetter(0))
+    _lanes = property(operator.itemgetter(1))
+    _rows = property(operator.itemgetter(2))
 
     @property
     def _index(self) -> Any:

@@ -53,7 +53,8 @@ class Loop:
         self._lanes = envs.lanes
         self.tape = Tape(self._store, envs.info_keys)
         self._want = SOME_INFOS if envs.info_keys else NO_INFOS
-        self.ledger = Ledger(self._lanes, recorder or Recorder(len(self._lanes)))
+        self._recorder = recorder or Recorder(len(self._lanes))
+        self.ledger = Ledger(self._lanes, self._recorder)
         self.decider = Decider(envs, policy, self.tape, terms)
         self._parking = self._rows(self._store.parking)
         self._decided = False
@@ -83,29 +84,31 @@ class Loop:
             The lanes that ended, in order.
         """
         if not self._decided:
-            self.decider.decide(lanes, front, self.ledger.recorder)
+            self.decider.decide(lanes, front, self._recorder)
         if len(resets):
-            back = self._exchange(*self._with_resets(lanes, after, op, resets))
+            ended = self._exchange(*self._with_resets(lanes, after, op, resets))
         else:
-            back = self._exchange(lanes, after, op)
-        begins = self._end(back.ended, lanes, after, op) if back.ended else []
+            ended = self._exchange(lanes, after, op)
+        begins = self._end(ended, lanes, after, op) if ended else []
         # With the next line the step is done, also if an interruption comes right behind it.
         self.decider.stepped(lanes)
         if begins:
-            self.decider.begin(back.ended, begins)
+            self.decider.begin(ended, begins)
         self._interrupted = self._decided = False
-        return back.ended
+        return ended
 
-    def _exchange(self, lanes: Any, rows: Any, op: Any) -> Returned:
-        """Send and receive. From here on the lanes are ahead of what is known: the caller says when that is over."""
+    def _exchange(self, lanes: Any, rows: Any, op: Any) -> list[int]:
+        """Send and receive; return the lanes that ended.
+
+        From here on the lanes are ahead of what is known: the caller says when that is over.
+        """
         began = perf_counter()
         self._interrupted = True
-        self._driver.post(lanes, rows, op, self._want)
-        back = self._driver.wait()
-        self.ledger.recorder.env_seconds += perf_counter() - began
+        back = self._driver.exchange(lanes, rows, op, self._want)
+        self._recorder.env_seconds += perf_counter() - began
         if self._want:
             self._keep_infos(lanes, rows, back)
-        return back
+        return back.ended
 
     def _keep_infos(self, lanes: Any, rows: Any, back: Returned) -> None:
         """Keep what came with the observations, and what came with the steps before them."""
@@ -158,7 +161,7 @@ class Loop:
             with self.decider.session():
                 yield
         finally:
-            self.ledger.recorder.seconds += perf_counter() - began
+            self._recorder.seconds += perf_counter() - began
 
     def fill(self, base: int, turns: int) -> None:
         """Take `turns` steps of every lane into the block that begins at row `base`; all stand ready."""
@@ -278,7 +281,7 @@ class Loop:
 
     def _decide_ahead(self, lanes: Any, rows: Any) -> None:
         """Decide in the parking rows, to learn what columns there are; the decision is kept for the next turn."""
-        self.decider.decide_ahead(lanes, rows, self.ledger.recorder)
+        self.decider.decide_ahead(lanes, rows, self._recorder)
         self._decided = True
 
     def reset(self) -> None:

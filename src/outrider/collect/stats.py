@@ -84,12 +84,13 @@ class Recorder:
 
     def add_episodes(self, lanes: np.ndarray, returns: np.ndarray, lengths: np.ndarray, cut: np.ndarray) -> None:
         """Add episodes that stopped: index of lane, return, length, and whether it was cut, [e] each."""
-        self.cuts += int(cut.sum())
-        ended = ~cut
-        self.episodes += int(ended.sum())
-        np.add.at(self._per_lane, lanes[ended], 1)
-        self._returns.extend(returns[ended].tolist())
-        self._lengths.extend(lengths[ended].tolist())
+        if cut.any():
+            self.cuts += int(cut.sum())
+            lanes, returns, lengths = lanes[~cut], returns[~cut], lengths[~cut]
+        self.episodes += len(lanes)
+        self._per_lane += np.bincount(lanes, minlength=len(self._per_lane))
+        self._returns.extend(returns.tolist())
+        self._lengths.extend(lengths.tolist())
 
     def snapshot(self, carried: int) -> CollectStats:
         """What there is to say now."""

@@ -111,6 +111,12 @@ class TorchPolicy(Policy):
         """From NumPy through the module to NumPy."""
         if state is None:
             output = self.module(self._bridge.inputs(obs))
+            if type(output) is dict and "action" in output:
+                try:
+                    return {key: value.numpy() for key, value in output.items()}
+                except (AttributeError, TypeError, RuntimeError):
+                    # Not all are tensors that NumPy can share: each is looked at below.
+                    pass
         else:
             output = self.module(self._bridge.inputs(obs), self._bridge.state_in(state))
             _check_recurrent(output)

@@ -124,6 +124,11 @@ class Driver(ABC):
             EnvironmentFailure: an environment failed. The driver is closed then.
         """
 
+    def exchange(self, lanes: Any, rows: Any, op: Any, want: int) -> Returned:
+        """`post`, and `wait` for all of it."""
+        self.post(lanes, rows, op, want)
+        return self.wait()
+
     @abstractmethod
     def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
         """Set the (seed, options) of the next reset of each of these lanes."""

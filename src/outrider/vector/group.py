@@ -5,7 +5,6 @@ Inline and in a worker alike; nothing else calls an environment.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 import traceback
@@ -187,12 +186,11 @@ class EnvGroup:
             EnvironmentFailure: an environment raised or returned what its space does not declare.
         """
         numbers = _plain(lanes)
-        envs, actions = self._chosen(lanes, numbers)
-        write, store, note = self._write, self.store, self._note
+        envs, actions = self._chosen(numbers)
+        store, note = self.store, self._note
         leaf, dtype, shape = self._single
         at = store.before(rows)
-        store.terminated[at] = False
-        store.truncated[at] = False
+        store.terminated[at] = store.truncated[at] = False
         ended: list[int] = []
         rewards: list[Any] = []
         note[1] = STEPPING
@@ -212,12 +210,18 @@ class EnvGroup:
                 if type(ob) is np.ndarray and ob.dtype is dtype and ob.shape == shape:
                     leaf[row] = ob
                 else:
-                    write(ob, row)
+                    self._write(ob, row)
                 if want and info:
                     self._keep(self.infos, lane, info, want)
         except FAILURES as error:
             raise self._failure(error) from error
-        self._write_rewards(at, rewards, lanes)
+        try:
+            if PLAIN_NUMBERS.issuperset(map(type, rewards)):
+                store.reward[at] = rewards
+                return ended
+        except OverflowError:  # found below with the lane that it is of; `suppress` would cost as much as the writing
+            pass
+        self._write_odd_rewards(at, rewards, numbers)
         return ended
 
     def _begin_anew(self, lane: int, ob: Any, info: dict[str, Any], want: int) -> tuple[Any, dict[str, Any]]:
@@ -244,31 +248,27 @@ class EnvGroup:
         if self._timed:
             self._note[2] = time.monotonic_ns()
 
-    def _chosen(self, lanes: Any, numbers: Any) -> tuple[list[gymnasium.Env[Any, Any]], list[Any]]:
-        """The environments of `lanes`, and an action for each that it may keep: nobody writes to it any more."""
+    def _chosen(self, numbers: Any) -> tuple[list[gymnasium.Env[Any, Any]], list[Any]]:
+        """The environments of lanes, and an action for each that it may keep: nobody writes to it any more."""
         if self._scalars:
             actions = list(self._actions)
         else:
             read = action_reader(self._action_space, tree.map(np.copy, self._actions))
             actions = [read(index) for index in range(len(self.envs))]
-        if len(lanes) == len(self.envs):
+        if len(numbers) == len(self.envs):
             return self.envs, actions
         index = [lane - self.first for lane in numbers]
         return [self.envs[i] for i in index], [actions[i] for i in index]
 
-    def _write_rewards(self, at: Any, rewards: list[Any], lanes: Any) -> None:
-        """Write the rewards of a step; those that are no plain numbers are looked at one by one."""
+    def _write_odd_rewards(self, at: Any, rewards: list[Any], numbers: Any) -> None:
+        """Write rewards that are no plain numbers: each is looked at on its own."""
+        found = []
         try:
-            if PLAIN_NUMBERS.issuperset(map(type, rewards)):
-                with contextlib.suppress(OverflowError):  # of one of them, which is found below
-                    self.store.reward[at] = rewards
-                    return
-            numbers = []
-            for self._note[0], reward in zip(_plain(lanes), rewards, strict=True):
-                numbers.append(_number(reward))
+            for self._note[0], reward in zip(numbers, rewards, strict=True):
+                found.append(_number(reward))
         except FAILURES as error:
             raise self._failure(error) from error
-        self.store.reward[at] = numbers
+        self.store.reward[at] = found
 
     def _failure(self, error: Exception | SystemExit) -> EnvironmentFailure:
         return failure(self._note[0], OPERATIONS[self._note[1]], error)

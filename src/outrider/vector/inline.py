@@ -82,6 +82,15 @@ class InlineDriver(Driver):
             lanes = np.concatenate([np.asarray(request[0]) for request in posted])
         return Returned(lanes, ended, *self._group.take_infos()) if wanted else Returned(lanes, ended)
 
+    def exchange(self, lanes: Any, rows: Any, op: Any, want: int) -> Returned:
+        """See `Driver.exchange`."""
+        try:
+            ended = run(self._group, lanes, rows, op, want)
+        except EnvironmentFailure:
+            self.close()
+            raise
+        return Returned(lanes, ended, *self._group.take_infos()) if want else Returned(lanes, ended)
+
     def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
         """See `Driver.arrange_resets`."""
         self._group.arrange_resets(arguments)
