@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -237,9 +236,17 @@ class _Moment(tuple[Decider, Any, Any]):
 
     __slots__ = ()
 
-    _decider = property(operator.itemgetter(0))
-    _lanes = property(operator.itemgetter(1))
-    _rows = property(operator.itemgetter(2))
+    @property
+    def _decider(self) -> Decider:
+        return self[0]
+
+    @property
+    def _lanes(self) -> Any:
+        return self[1]
+
+    @property
+    def _rows(self) -> Any:
+        return self[2]
 
     @property
     def _index(self) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 
 __all__ = ["Flags"]
@@ -54,7 +52,6 @@ class Flags:
                 part.training = flag
 
 
-@cache
 def _is_plain(kind: type[torch.nn.Module]) -> bool:
     """Whether `train`, `eval` and assignment do for this class what they do for every module."""
     base = torch.nn.Module
