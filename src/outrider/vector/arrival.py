@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,10 @@ class Arrival:
         ended: the lanes [e] whose step ended their episode, in the same order.
         final_rows: int64 [e], the rows of the true last observations of the lanes in `ended`.
         info, final_info: info dicts by lane, those that were asked for and are not empty.
+        dummies: lanes whose step did nothing but reset them; only of foreign environments that reset in the step after
+            an end.
+        blind: lanes in `ended` whose last observation is not known; only of foreign environments that do not tell it.
+        batch_info: in place of `info` and `final_info`, the infos of all lanes as foreign environments gave them.
     """
 
     store: Store
@@ -34,6 +38,9 @@ class Arrival:
     final_rows: np.ndarray
     info: dict[int, dict[str, Any]]
     final_info: dict[int, dict[str, Any]]
+    dummies: list[int] = field(default_factory=list)
+    blind: list[int] = field(default_factory=list)
+    batch_info: dict[str, Any] | None = None
 
     @property
     def env_id(self) -> np.ndarray:
@@ -67,5 +74,5 @@ class Arrival:
 
     @property
     def final_obs(self) -> Tree:
-        """True last observations of the lanes in `ended`, [e, ...]."""
+        """True last observations of the lanes in `ended`, [e, ...]; of lanes in `blind`, anything."""
         return tree.take(self.store.obs, self.final_rows)

@@ -89,6 +89,7 @@ class BatchDriver(Driver):
         self.num_envs = num_envs
         self.store = Store(mapping, Frame.divide(mapping, num_envs, description.space, description.action_space))
         self._source = source
+        self._name = type(source).__name__
         self._info_keys = info_keys
         self._open = True
         self._write = batch_writer(description.observation_space, self.store.obs)
@@ -151,8 +152,7 @@ class BatchDriver(Driver):
         if isinstance(error, EnvironmentFailure):
             return error
         trace = "".join(traceback.format_exception(error)).rstrip()
-        name = type(self._source).__name__ if self._source is not None else "the vector environment"
-        message = f"{name}, {operation}, process {os.getpid()}: {type(error).__name__}: {error}\n\n{trace}"
+        message = f"{self._name}, {operation}, process {os.getpid()}: {type(error).__name__}: {error}\n\n{trace}"
         return EnvironmentFailure(message, lane=-1, operation=operation, pid=os.getpid())
 
     def _put_step(self, batch: Batch, chosen: Any, lanes: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from outrider.errors import OutriderError, SpecError, explain
 from outrider.undisturbed import undisturbed
@@ -42,6 +43,8 @@ class PoolDriver(BatchDriver):
         wait_for: the batch size of an asynchronous pool.
     """
 
+    autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
+
     def __init__(self, pool: Any, num_envs: int, info_keys: tuple[str, ...]) -> None:
         member = Member(pool.observation_space, pool.action_space, dict(pool.metadata), None, pool.render_mode)
         super().__init__(pool, member, num_envs, info_keys)
@@ -56,7 +59,9 @@ class PoolDriver(BatchDriver):
         self._number = 0
         # The last request that was one for all lanes, and for consecutive rows.
         self._whole = 0
+        # What has arrived and was not returned yet, and which of it are resets.
         self._found = Returned(NOBODY, [])
+        self._fresh = np.zeros(num_envs, np.bool_)
         # Requests that a synchronous pool has not been given: two of them before a recv() spoil its answers.
         self._queued: list[np.ndarray] = []
         self._warned = False
@@ -130,30 +135,55 @@ class PoolDriver(BatchDriver):
         if self.wait_for is not None:
             away = int(np.count_nonzero((self._ops != NOT_SENT) & (self._ops != SPARE_RESET))) + self._arrived
             needed = away if least is None else min(least, away)
-            self._fill_up(needed - self._arrived)
+            self._check_fillers(needed - self._arrived)
             while self._arrived < needed:
+                self._fill_up()
                 self._receive(self._batch_size)
         return self._take()
 
-    def _fill_up(self, needed: int) -> None:
-        """Reset spare lanes so that the pool will return as many as are needed."""
-        fillers, away = int(np.count_nonzero(self._ops == SPARE_RESET)), int(np.count_nonzero(self._ops))
-        lacking = -away % self._batch_size
-        if not lacking or needed <= away - away % self._batch_size - fillers:
+    def _check_fillers(self, needed: int) -> None:
+        """Make sure that the pool will return as many as are needed.
+
+        It returns whole batches only. What is lacking in the last one is filled up by lanes that nobody minds being
+        reset: spare ones, and those that come back from a reset in the same wait.
+        """
+        rest = self._in_pool % self._batch_size
+        fillers = int(np.count_nonzero(self._ops == SPARE_RESET))
+        if not rest or needed <= self._in_pool - rest - fillers:
             return
-        spare = np.flatnonzero(self._spare & (self._ops == NOT_SENT))[:lacking]
-        if len(spare) < lacking:
+        later = max(0, int(np.count_nonzero((self._ops == RESET) | (self._spare & (self._ops != NOT_SENT)))) - rest)
+        if len(self._fillers()) + later < self._batch_size - rest:
             raise OutriderError(
                 explain(
                     expected=f"a multiple of {self._batch_size} lanes under way: the pool returns batches of this size",
-                    found=away,
+                    found=self._in_pool,
                     where="recv()",
-                    fix=f"send to {lacking} lanes more, or make the pool without a batch_size",
+                    fix=f"send to {self._batch_size - rest} lanes more, or make the pool without a batch_size",
                 )
             )
+
+    @property
+    def _in_pool(self) -> int:
+        return int(np.count_nonzero(self._ops))
+
+    def _fillers(self) -> np.ndarray:
+        """Lanes that can be reset without harm: spare ones first."""
+        idle = self._ops == NOT_SENT
+        return np.concatenate([np.flatnonzero(self._spare & idle), np.flatnonzero(self._fresh & ~self._spare)])
+
+    def _fill_up(self) -> None:
+        """Reset lanes if the pool would not return anything else."""
+        lacking = self._batch_size - self._in_pool
+        if lacking <= 0:
+            return
+        fillers = self._fillers()[:lacking]
+        again = fillers[self._fresh[fillers] & ~self._spare[fillers]]
         with undisturbed(), self._calling("reset"):
-            self._ops[spare] = SPARE_RESET
-            self._source._reset(spare.astype(np.int32))  # noqa: SLF001 - see _send
+            self._ops[fillers] = SPARE_RESET
+            # These come back once more, with another first observation in the same rows.
+            self._ops[again], self._fresh[again] = RESET, False
+            self._found.lanes = np.setdiff1d(self._found.lanes, again)
+            self._source._reset(fillers.astype(np.int32))  # noqa: SLF001 - see _send
 
     def _receive(self, count: int) -> None:
         """Take a batch of `count` from the pool."""
@@ -167,6 +197,7 @@ class PoolDriver(BatchDriver):
             in_order = count == self.num_envs and bool(asked.all()) and bool((ids == np.arange(count)).all())
             self._put_down(batch, None if in_order else np.flatnonzero(asked), ids[asked])
             self._ops[ids] = NOT_SENT
+            self._at_end[ids[~asked]] = False
 
     def _put_down(self, batch: Batch, chosen: Any, lanes: np.ndarray) -> None:
         """Write what `lanes` got, which is the `chosen` part of a batch, and note where they stand."""
@@ -184,7 +215,7 @@ class PoolDriver(BatchDriver):
         for want in np.unique(self._wants[lanes]).tolist():
             some = self._wants[lanes] == want
             self._keep_infos(found, batch, lanes[some], None if chosen is None and some.all() else index[some], want)
-        self._at_end[lanes] = ended
+        self._at_end[lanes], self._fresh[lanes] = ended, ops == RESET
         self._spare[lanes] |= ended & (ops != STEP)
 
     def _check_resets(self, batch: Batch, index: np.ndarray) -> None:
@@ -208,6 +239,7 @@ class PoolDriver(BatchDriver):
     def _take(self) -> Returned:
         """Return the lanes that have arrived, the oldest request first."""
         found, self._found = self._found, Returned(NOBODY, [])
+        self._fresh[:] = False
         lanes: np.ndarray = found.lanes
         found.lanes = lanes = lanes[np.lexsort((lanes, self._requests[lanes]))]
         if found.ended or found.dummies:

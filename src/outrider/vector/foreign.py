@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from outrider import tree
-from outrider.errors import SpecError, explain
+from outrider.errors import ConfigError, SpecError, explain
 from outrider.vector.batch_driver import Batch, BatchDriver, Member
 from outrider.vector.batch_infos import final_observation, has_finals
 from outrider.vector.batched import refusal
@@ -68,6 +68,7 @@ class ForeignDriver(BatchDriver):
     """
 
     def __init__(self, source: Any, num_envs: int, info_keys: tuple[str, ...]) -> None:
+        self.autoreset_mode: AutoresetMode
         self.autoreset_mode, self._declared = autoreset_mode_of(source)
         member = Member(
             source.single_observation_space,
@@ -100,8 +101,13 @@ class ForeignDriver(BatchDriver):
         numbers = numbers_of(lanes)
         ops = np.full(len(numbers), op, np.int8) if isinstance(op, int) else np.asarray(op, np.int8)
         request = Request(numbers, numbers_of(rows), ops, want, whole=type(lanes) is range)
-        self._check_steps(request)
-        self._check_resets(request)
+        try:
+            self._check_steps(request)
+            self._check_resets(request)
+        except ConfigError:
+            for lane in numbers.tolist():
+                self._arguments.pop(lane, None)
+            raise
         self._spare[numbers] = False
         self._posted = request
 

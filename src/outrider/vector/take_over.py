@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.vector.batch_driver import BatchDriver
 from outrider.vector.batched import batch_size, is_pool, refusal
 from outrider.vector.envpool import PoolDriver
 from outrider.vector.foreign import ForeignDriver
+
+if TYPE_CHECKING:
+    from gymnasium.vector import AutoresetMode
 
 __all__ = ["take_over"]
 
@@ -16,8 +19,13 @@ _taken: weakref.WeakSet[Any] = weakref.WeakSet()
 """Sources that have a driver: two of them would step the same environments."""
 
 
-def take_over(env: Any, info_keys: tuple[str, ...]) -> BatchDriver:
-    """Return a driver of a batch of environments, which closes it when it is closed itself.
+def take_over(env: Any, info_keys: tuple[str, ...], mode: AutoresetMode | None) -> tuple[BatchDriver, AutoresetMode]:
+    """Return a driver of a batch of environments, which closes it when it is closed itself, and its autoreset mode.
+
+    Args:
+        env: a `gymnasium.vector.VectorEnv` or an EnvPool pool.
+        info_keys: keys of infos that are wanted.
+        mode: the mode that it has to have; None: any.
 
     Raises:
         ConfigError: it cannot be taken, or was taken before. It stays as it is then.
@@ -31,6 +39,11 @@ def take_over(env: Any, info_keys: tuple[str, ...]) -> BatchDriver:
             "env",
             "use the VecEnv that was made of it, or make another one",
         )
-    driver: BatchDriver = (PoolDriver if is_pool(env) else ForeignDriver)(env, count, info_keys)
+    driver: PoolDriver | ForeignDriver
+    driver = PoolDriver(env, count, info_keys) if is_pool(env) else ForeignDriver(env, count, info_keys)
+    own = driver.autoreset_mode
+    if mode not in (None, own):
+        fix = "leave autoreset_mode out, or make the source in that mode"
+        raise refusal(f"{own}, the mode of {type(env).__name__}", mode, "autoreset_mode", fix)
     _taken.add(base)
-    return driver
+    return driver, own
