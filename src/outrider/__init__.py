@@ -2,6 +2,7 @@
 
     Envs, make_vec               what environments there are, and a vector environment of them
     Inline, Threads, Processes   where they run
+    Restart, Drop                what becomes of those that fail
     Collector                    rollouts, steps and episodes, collected in this process
     ParallelCollector            the same, collected by workers that run the policy
     evaluate                     returns and lengths of whole episodes
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from outrider.vector.inline import Inline as Inline
     from outrider.vector.plan import Envs as Envs
     from outrider.vector.processes import Processes as Processes
+    from outrider.vector.recovery import Drop as Drop
+    from outrider.vector.recovery import Restart as Restart
     from outrider.vector.threads import Threads as Threads
 
 _HOMES = {
@@ -56,10 +59,12 @@ _HOMES = {
     "Rollout": "outrider.records",
     "StepSpec": "outrider.records",
     "Steps": "outrider.records",
+    "Drop": "outrider.vector.recovery",
     "Envs": "outrider.vector.plan",
     "Inline": "outrider.vector.inline",
     "Processes": "outrider.vector.processes",
     "Threads": "outrider.vector.threads",
+    "Restart": "outrider.vector.recovery",
     "VecEnv": "outrider.vector.env",
     "make_vec": "outrider.vector.env",
 }

@@ -4,7 +4,9 @@ import os
 import signal
 import threading
 
+import numpy as np
 import threadpoolctl
+from gymnasium import spaces
 
 from helpers.envs import CounterEnv, FaultyEnv
 
@@ -113,3 +115,55 @@ class Unloadable:
 
 def refuse():
     raise RuntimeError("cannot be made again")
+
+
+class ManyLivesEnv(CounterEnv):
+    """Fails in certain steps, counted over all environments that were made with the same file.
+
+    The observation is (a number drawn at the reset, steps since the reset), the reward the number of the step in all.
+    """
+
+    def __init__(self, path, fault="raise", steps=(), where="step", length=1000):
+        super().__init__(length)
+        self.observation_space = spaces.Box(0.0, np.inf, (2,), np.float64)
+        self.path, self.fault, self.steps, self.where = path, fault, steps, where
+        self.drawn = 0.0
+        self.fail_in("init")
+
+    def observation(self):
+        return np.array([self.drawn, self.count], np.float64)
+
+    def fail_in(self, where):
+        if where != self.where:
+            return 0
+        with self.path.open("a") as file:
+            file.write(".")
+        number = self.path.stat().st_size
+        if number in self.steps:
+            fail(self.fault)
+        return number
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.fail_in("reset")
+        self.drawn = float(self.np_random.random())
+        return self.observation(), {"options": str(options), "seeded": seed is not None}
+
+    def step(self, action):
+        number = self.fail_in("step")
+        observation, _, *rest = super().step(action)
+        return (observation, float(number), *rest)
+
+
+def fail(fault):
+    match fault:
+        case "raise":
+            raise RuntimeError("told to fail")
+        case "exit":
+            os._exit(3)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "hang":
+            threading.Event().wait()

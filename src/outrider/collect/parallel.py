@@ -244,10 +244,10 @@ def _backend(plan: Envs, make_policy: PolicyFactory, workers: int, backend: Proc
                 fix="leave it out, or use Collector, which can wait for the first lanes to finish",
             )
         )
-    if backend.step_timeout is not None:
+    if backend.step_timeout is not None or backend.on_failure != "raise":
         raise ConfigError(
             explain(
-                expected="Processes() without step_timeout: workers that also run the policy are not timed",
+                expected="Processes() without step_timeout and on_failure, which workers that run a policy lack",
                 found=repr(backend),
                 where="backend",
                 fix="leave it out, or use Collector(make_vec(plan, backend=...), policy)",

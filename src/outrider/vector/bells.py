@@ -146,6 +146,15 @@ class Waiter:
             self._objects[number] = one
             self._poll.register(number, select.POLLIN)
 
+    def remove(self, one: Any) -> None:
+        """Wait for `one` no longer; before it is closed."""
+        if self._poll is None:
+            del self._objects[getattr(one, "reader", one)]
+        else:
+            number = one if isinstance(one, int) else one.fileno()
+            del self._objects[number]
+            self._poll.unregister(number)
+
     def wait(self, timeout: float | None = None) -> list[Any]:
         """Block until one of them is ready, or for `timeout` seconds; return those that are."""
         if self._poll is None:

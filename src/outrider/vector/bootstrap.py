@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import connection
 from typing import Any
 
 __all__ = ["WorkerStart", "main"]
@@ -33,6 +36,7 @@ class WorkerStart:
         outbox: rung by the worker.
         connection: for messages, in both directions.
         run: the worker's main function, by module and name, imported once the threads are limited.
+        delay: seconds to wait before that.
     """
 
     index: int
@@ -43,17 +47,33 @@ class WorkerStart:
     outbox: Any
     connection: Any
     run: tuple[str, str]
+    delay: float = 0.0
 
 
 def main(start: WorkerStart) -> None:
     """Limit numeric threads, then run the worker."""
     # A handler and not SIG_IGN, which children of environments would inherit. The parent decides about Ctrl-C.
     signal.signal(signal.SIGINT, lambda *_: None)
+    if start.delay:
+        hold_back(start.delay)
     limit_threads()
     module, name = start.run
     __import__(module)
     run: Callable[[WorkerStart], None] = getattr(sys.modules[module], name)
     run(start)
+
+
+def hold_back(seconds: float) -> None:
+    """Wait, and end at once if the parent goes. Nothing has been built, so that the parent can end this process."""
+    parent: Any = multiprocessing.parent_process()
+    signs = [parent.sentinel]
+    # Siblings that were forked later hold the other end of the sentinel: a pidfd does not wait for them.
+    with contextlib.suppress(AttributeError, OSError):
+        signs.append(os.pidfd_open(parent.pid))
+    if connection.wait(signs, seconds):
+        os._exit(1)
+    for fd in signs[1:]:
+        os.close(fd)
 
 
 def limit_threads() -> None:

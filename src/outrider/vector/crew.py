@@ -21,7 +21,7 @@ from outrider.vector.bootstrap import WorkerStart, main
 from outrider.vector.group import OPERATIONS, STARTING
 from outrider.vector.store import HEADER_WORDS, headers
 from outrider.vector.watch import Late, Watch
-from outrider.vector.worker import ASKED, LANE, MAIL, OPERATION, unpack
+from outrider.vector.worker import ASKED, DOZES, LANE, MAIL, OPERATION, SINCE, unpack
 
 __all__ = ["Crew", "Member", "packed", "share"]
 
@@ -79,6 +79,29 @@ class Crew:
         process = self._context.Process(target=main, args=(start,), name=f"outrider-worker-{member.index}")
         process.start()
         return process
+
+    def replace(self, index: int, run: tuple[str, str], payload: Any, delay: float) -> Member:
+        """Start another worker in the place of one that is of no use any more, and `delay` seconds later than it could.
+
+        What the old one had said, and nobody taken yet, is kept.
+        """
+        old = self.members[index]
+        data = packed(payload, old.lanes)
+        self.dismiss(index)
+        member = Member(self, index, old.lanes)
+        member.inherit(old)
+        self.members[index] = member
+        member.start(run, data, delay)
+        return member
+
+    def dismiss(self, index: int) -> None:
+        """Kill a worker and let go of it; nobody waits for it any more."""
+        member = self.members[index]
+        member.signal(signal.SIGKILL)
+        member.read_last()
+        for one in (member.outbox, member.connection, member.sentinel):
+            self._waiter.remove(one)
+        member.release()
 
     def listen_to(self, *ones: Any) -> None:
         """Wait for these as well."""
@@ -184,6 +207,7 @@ class Member:
         self.index = index
         self.lanes = lanes
         self.process: Any = None
+        self.pid = -1
         self.sentinel: Any = None
         self.silent = False
         self.inbox, self.outbox = make_bell(), make_bell()
@@ -192,19 +216,23 @@ class Member:
         self._crew: Crew = weakref.proxy(crew)
         self._header = headers(crew.mapping)[index * HEADER_WORDS : (index + 1) * HEADER_WORDS]
         self._header[LANE], self._header[OPERATION] = lanes.start, STARTING
+        # A predecessor may have left some.
+        self._header[ASKED] = self._header[MAIL] = self._header[SINCE] = self._header[DOZES] = 0
         self._read = 0
+        self._delay = 0.0
+        self._released = False
         self._mail: deque[tuple[str, Any]] = deque()
         self._last: list[EnvironmentFailure] = []
 
-    def start(self, run: tuple[str, str], payload: bytes) -> None:
+    def start(self, run: tuple[str, str], payload: bytes, delay: float = 0.0) -> None:
         """Start the process."""
-        crew = self._crew
+        crew, self._delay = self._crew, delay
         ours = (crew.mapping, self.inbox, self.outbox, self._theirs)
         try:
-            self.process = crew.spawn(self, WorkerStart(self.index, self.lanes.start, payload, *ours, run))
+            self.process = crew.spawn(self, WorkerStart(self.index, self.lanes.start, payload, *ours, run, delay))
         finally:
             self._theirs.close()
-        self.sentinel = self.process.sentinel
+        self.sentinel, self.pid = self.process.sentinel, self.process.pid
         # Processes that an environment forks hold the other end of the sentinel: a pidfd does not wait for them.
         with contextlib.suppress(AttributeError, OSError):
             self.sentinel = os.pidfd_open(self.process.pid)
@@ -239,6 +267,10 @@ class Member:
                     self._mail.remove(message)
                     return message
             self._crew.listen()
+
+    def inherit(self, other: Member) -> None:
+        """Take over what another one has been told."""
+        self._mail.extend(other._mail)
 
     def take(self, kind: str) -> list[Any]:
         """Remove and return the contents of messages of a kind."""
@@ -331,8 +363,12 @@ class Member:
 
     def ask_to_close(self) -> None:
         """Ask the worker to close its environments and end."""
-        if self.is_alive:
-            self.send(("close",))
+        if not self.is_alive:
+            return
+        if self._delay and self._header[OPERATION] == STARTING:
+            # It waits for its time, has nothing to close, and does not listen.
+            self.signal(signal.SIGTERM)
+        self.send(("close",))
 
     def signal(self, number: int) -> None:
         """Send a signal to the process."""
@@ -355,8 +391,12 @@ class Member:
 
     def release(self) -> list[EnvironmentFailure]:
         """Read what the worker said last, then let go of its process and descriptors; return what failed."""
+        if self._released:
+            return []
+        self._released = True
         if self.process is not None:
             self.read_last()
+        self._read = self._header[MAIL]
         # It failed before it was asked to close: that error is on its way to the user already, or is the only one.
         failures = self._last or [failure for failures in self.take("closed") for failure in failures]
         for one in (self.connection, self.inbox, self.outbox):
@@ -364,6 +404,7 @@ class Member:
         if self.process is not None:
             if self.sentinel != self.process.sentinel:
                 os.close(self.sentinel)
+            self.sentinel = None
             self.process.join(TERMINATION_TIME)
             with contextlib.suppress(ValueError):  # somebody else has waited for it
                 self.process.close()

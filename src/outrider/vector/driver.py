@@ -65,6 +65,10 @@ class Returned:
         infos, final_infos: by lane, where they were wanted and not empty.
         dummies: those whose step did nothing but reset them, because their source resets in the step after an end.
         blind: those of `ended` whose last observation the source does not tell. What stands in its place is none.
+        lost: those whose step did not happen, because the environment failed and was made anew. The reset observation
+            of the new one stands in row `store.final + lane`, its info in `infos`. The row that the step was to write
+            to holds anything; the observation that it acted upon is where it was, and is the last of its episode.
+        dropped: lanes that failed and are gone for good, and why. They are not among `lanes`.
         batch_infos: in place of `infos` and `final_infos`, the infos of all lanes as their source has them.
     """
 
@@ -74,6 +78,8 @@ class Returned:
     final_infos: dict[int, dict[str, Any]] = field(default_factory=dict)
     dummies: list[int] = field(default_factory=list)
     blind: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    dropped: dict[int, EnvironmentFailure] = field(default_factory=dict)
     batch_infos: dict[str, Any] | None = None
 
 
@@ -96,6 +102,9 @@ class Driver(ABC):
     Attributes:
         wait_for: how many arrivals `recv` and a collector wait for; None: for everything under way.
         autoreset_mode: when the environments reset by themselves; None: as each operation says.
+        restarts: how often an environment, or a worker with all of its environments, was made anew after a failure.
+        lost_steps: how many steps did not happen because of that.
+        dropped: the lanes that failed and are gone for good, in order.
     """
 
     store: Store
@@ -103,6 +112,9 @@ class Driver(ABC):
     num_envs: int
     wait_for: int | None = None
     autoreset_mode: AutoresetMode | None = None
+    restarts: int = 0
+    lost_steps: int = 0
+    dropped: tuple[int, ...] = ()
 
     @abstractmethod
     def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:

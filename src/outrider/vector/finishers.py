@@ -31,9 +31,7 @@ LOOK_AFTER = 0.1
 class FirstFinishers(ProcessDriver):
     """Returns the lanes that have arrived while others are still under way."""
 
-    wait_for: int
-
-    def __init__(self, *arguments: Any, wait_for: int) -> None:
+    def __init__(self, *arguments: Any, wait_for: int | None) -> None:
         super().__init__(*arguments)
         self.wait_for = wait_for
         box = self._mailbox
@@ -67,16 +65,27 @@ class FirstFinishers(ProcessDriver):
             # An interrupt may have come between a request and the wake-up for it.
             self._issue(range(len(self._headers)))
             self._posting = False
-        try:
-            self._wait_for_lanes(least)
-            arrived = np.flatnonzero(self._done != self._taken)
-            self._fence()
-            for member in self._crew.members:
-                member.catch_up()
-        except EnvironmentFailure:
-            self._fail()
-            raise
-        return self._take(arrived[np.argsort(self._request[arrived], kind="stable")])
+        while True:
+            try:
+                arrived = self._arrivals(least)
+            except EnvironmentFailure as error:
+                self._survive(error)
+            else:
+                return self._take(arrived[np.argsort(self._request[arrived], kind="stable")])
+
+    def _arrivals(self, least: int | None) -> np.ndarray:
+        """Wait for `least` lanes, and for what was said of them; return all that have arrived."""
+        self._wait_for_lanes(least)
+        arrived = np.flatnonzero(self._done != self._taken)
+        self._fence()
+        for member in self._crew.members:
+            member.catch_up()
+        return arrived
+
+    def _survive(self, error: EnvironmentFailure) -> None:
+        """Do what a failure asks for: here, give up."""
+        self._fail()
+        raise error
 
     def _wait_for_lanes(self, least: int | None) -> None:
         away = int(np.count_nonzero(self._request != self._taken))

@@ -119,7 +119,7 @@ class EnvGroup:
         # A Discrete action is a scalar, which is a copy already; all others are copied at each step.
         self._scalars = isinstance(space, gymnasium.spaces.Discrete)
         self._reset_arguments: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
-        self._note = [first, CONSTRUCTING] if note is None else note
+        self.note = self._note = [first, CONSTRUCTING] if note is None else note
         self._timed = timed
         self.closed = False
         self.infos: Infos = {}
@@ -298,6 +298,21 @@ class EnvGroup:
             return found(*arguments[0], **arguments[1]) if operation == "call" and callable(found) else found
         except FAILURES as error:
             raise failure(lane, f"{operation} {name!r}", error) from error
+
+    def is_seeded(self, lane: int) -> bool:
+        """Whether a seed was set for the next reset of a lane."""
+        return self._reset_arguments.get(lane, (None, None))[0] is not None
+
+    def abandon(self, lane: int) -> None:
+        """Close the environment of a lane that failed, whatever it says to that, and leave none in its place."""
+        self._note[0], self._note[1] = lane, CLOSING
+        self._stamp()
+        quietly(self.envs[lane - self.first].close)
+        self.envs[lane - self.first] = gymnasium.Env()
+
+    def install(self, lane: int, env: gymnasium.Env[Any, Any]) -> None:
+        """Put a new environment in the place of one that was abandoned."""
+        self.envs[lane - self.first] = env
 
     def close(self) -> list[EnvironmentFailure]:
         """Close each environment once, whatever the others do; return what failed."""

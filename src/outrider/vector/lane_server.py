@@ -11,15 +11,15 @@ from outrider.vector.bootstrap import WorkerStart
 from outrider.vector.inline import run as run_group
 from outrider.vector.worker import FINISHED, PARENT_DOZES, Server, host
 
-__all__ = ["run"]
+__all__ = ["LaneServer", "run"]
 
 
 def run(start: WorkerStart) -> None:
     """Build the environments of a worker, describe them, and serve their lanes one by one until told to close."""
-    host(start, lambda channel, group, spin: _LaneServer(channel, group, spin=spin).serve())
+    host(start, lambda channel, group, spin: LaneServer(channel, group, spin=spin).serve())
 
 
-class _LaneServer(Server):
+class LaneServer(Server):
     """Serves its lanes one at a time, the oldest request first, and says so lane by lane."""
 
     def __init__(self, *arguments: Any, spin: bool) -> None:
@@ -47,10 +47,14 @@ class _LaneServer(Server):
         channel.header[FINISHED] = number
 
     def _serve_lane(self, index: int) -> None:
-        channel, lane, row = self._channel, self._lanes[index], int(self._rows[index])
-        want = int(self._wants[index])
+        lane, row, want = self._lanes[index], int(self._rows[index]), int(self._wants[index])
         ended = run_group(self._group, range(lane, lane + 1), range(row, row + 1), int(self._ops[index]), want)
-        self._ended[index] = bool(ended)
+        self._answer(index, ended=bool(ended), want=want)
+
+    def _answer(self, index: int, *, ended: bool, want: int) -> None:
+        """Say that the request of a lane is done."""
+        channel = self._channel
+        self._ended[index] = ended
         if want:
             self._send_infos()
         channel.fence()

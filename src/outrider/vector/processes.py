@@ -20,6 +20,7 @@ from outrider.vector.counts import arrivals, share_out
 from outrider.vector.crew import FAILING_TIME, Crew, packed, share
 from outrider.vector.driver import Description, Driver, Returned, one_description
 from outrider.vector.plan import Envs, check_count, check_seconds
+from outrider.vector.recovery import Drop, OnFailure, Restart, check_on_failure
 from outrider.vector.store import HEADER_WORDS, MOST_WORKERS, Frame, Store, headers
 from outrider.vector.watch import Watch
 from outrider.vector.worker import DOZES, ENDED, FINISHED, ISSUED, OP, PARENT_DOZES, ROW, TURNS, WANT
@@ -43,15 +44,19 @@ class Processes:
         step_timeout: seconds that one reset, step or other call of one environment may take; None: any time. One that
             takes longer is an `EnvironmentTimeout`, and its worker is killed. Construction may take any time: it may
             have to compile or download something.
+        on_failure: what becomes of an environment that fails in a reset or a step: "raise" ends all of them with an
+            `EnvironmentFailure`, `Restart(...)` makes it anew, `Drop()` goes on without it. The latter two answer for
+            each lane by itself, like `wait_for`.
 
     Raises:
-        ConfigError: a bad count or time, or a start method that the system does not have.
+        ConfigError: a bad count, time or choice, or a start method that the system does not have.
     """
 
     workers: int | None = None
     start_method: str | None = None
     wait_for: int | None = None
     step_timeout: float | None = None
+    on_failure: OnFailure = "raise"
 
     def __post_init__(self) -> None:
         if self.workers is not None:
@@ -60,17 +65,29 @@ class Processes:
             check_count(self.wait_for, "wait_for")
         if self.step_timeout is not None:
             check_seconds(self.step_timeout, "step_timeout")
+        check_on_failure(self.on_failure)
         start_context(self.start_method)
 
     def start(self, plan: Envs) -> ProcessDriver:
         """Start the workers and let them build the environments of `plan`."""
         spin = can_spin(self.count(plan.num_envs))
         least = arrivals(self.wait_for, plan.num_envs, "Processes")
-        if least is None:
+        if isinstance(self.on_failure, Restart):
+            from outrider.vector.recovery_driver import RUN, RestartingDriver
+            from outrider.vector.recovery_server import Terms
+
+            terms = Terms(spin, plan.factories, self.on_failure)
+            hired = hire(plan, self, RUN, terms)
+            return RestartingDriver(*hired, self.step_timeout, wait_for=least, plan=plan, terms=terms)
+        if least is None and self.on_failure == "raise":
             return ProcessDriver(*hire(plan, self, ("outrider.vector.worker", "run"), spin), self.step_timeout)
         from outrider.vector.finishers import FirstFinishers
 
         hired = hire(plan, self, ("outrider.vector.lane_server", "run"), spin)
+        if isinstance(self.on_failure, Drop):
+            from outrider.vector.recovery_driver import DroppingDriver
+
+            return DroppingDriver(*hired, self.step_timeout, wait_for=least)
         return FirstFinishers(*hired, self.step_timeout, wait_for=least)
 
     def count(self, num_envs: int) -> int:
@@ -97,7 +114,8 @@ def hire(plan: Envs, backend: Processes, run: tuple[str, str], rest: Any) -> tup
         frame = Frame.divide(crew.mapping, plan.num_envs, described.space, described.action_space)
         for worker in crew.members:
             worker.send(frame)
-        crew.mapping.seal()
+        if not isinstance(backend.on_failure, Restart):
+            crew.mapping.seal()
         return crew, described, Store(crew.mapping, frame)
     except BaseException:
         crew.close(FAILING_TIME)

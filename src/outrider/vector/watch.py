@@ -54,6 +54,7 @@ class Watch:
         self._asked = [0] * len(headers)
         self._pardoned = [(-1, 0)] * len(headers)
         self._questioned: set[int] = set()
+        self._gone: set[int] = set()
         self._expected = 0
         self._next_glance = 0
 
@@ -70,6 +71,10 @@ class Watch:
     def answered(self, index: int) -> None:
         """It has answered the message."""
         self._questioned.discard(index)
+
+    def forget(self, index: int) -> None:
+        """A worker is gone for good."""
+        self._gone.add(index)
 
     def remaining(self) -> float | None:
         """Seconds until a clock will have run out; None when none runs."""
@@ -107,7 +112,7 @@ class Watch:
 
     def _is_busy(self, index: int) -> bool:
         header = self._headers[index]
-        return header[FINISHED] != header[ISSUED] or index in self._questioned
+        return index not in self._gone and (header[FINISHED] != header[ISSUED] or index in self._questioned)
 
     def _deadlines(self) -> list[tuple[int, int]]:
         """When each clock that runs will have run out, and whose it is."""

@@ -139,9 +139,9 @@ class Channel:
             self.orphaned = True
             return None
 
-    def block(self) -> None:
-        """Wait until the parent rings."""
-        self._waiter.wait()
+    def block(self, timeout: float | None = None) -> None:
+        """Wait until the parent rings, or for `timeout` seconds."""
+        self._waiter.wait(timeout)
         self._inbox.silence()
 
     def finish(self, number: int, ended: int) -> None:
