@@ -1,7 +1,7 @@
 """From Gymnasium spaces to rows of arrays and back: leaf specs, writers of observations, readers of actions.
 
-Box, Discrete, MultiDiscrete, MultiBinary and nested Dict and Tuple of them have rows of fixed size. Other spaces (Text,
-Sequence, Graph, MiniGrid's mission strings) have not: `fixed_part` says which leaves those are and leaves them out.
+Box, Discrete, MultiDiscrete, MultiBinary and nested Dict and Tuple of them have rows of fixed size. Text, Sequence and
+Graph have not: they are ragged leaves (`outrider.ragged_spaces`), which only observations may have.
 """
 
 from __future__ import annotations
@@ -12,11 +12,22 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import Space, spaces
 
-from outrider.errors import ConfigError, SpecError, explain
+from outrider.errors import ConfigError, explain
+from outrider.ragged_spaces import FIXED, Copier, is_known, is_ragged, ragged_copier, ragged_spec
 from outrider.spec import LeafSpec
 from outrider.tree import Tree
+from outrider.values import describe, fits_integer, mismatch
 
-__all__ = ["Reader", "Writer", "action_reader", "fixed_part", "leaf_specs", "leaf_writer", "observation_writer"]
+__all__ = [
+    "Reader",
+    "Writer",
+    "action_reader",
+    "leaf_specs",
+    "leaf_writer",
+    "observation_specs",
+    "observation_writer",
+    "stored_part",
+]
 
 Writer: TypeAlias = Callable[[Any, int], None]
 """`write(value, row)`: check one value and copy it into row `row` of the arrays that the writer was made for."""
@@ -26,35 +37,30 @@ Reader: TypeAlias = Callable[[int], Any]
 
 ARRAYS = (np.ndarray, np.generic)
 
-FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
-
-def fixed_part(space: Space[Any], path: str = "") -> tuple[Space[Any] | None, list[str]]:
-    """Split a space into the part whose rows have a fixed size and the paths of the leaves that have not.
+def stored_part(space: Space[Any], path: str = "") -> tuple[Space[Any] | None, list[str]]:
+    """Split a space into the part that can be stored and the paths of the leaves that nobody knows how to store.
 
     Returns:
         The space without those leaves (None if nothing is left) and their paths, in order.
 
     Example:
-        >>> fixed_part(spaces.Dict(image=spaces.Discrete(3), mission=spaces.Text(8)))
-        (Dict('image': Discrete(3)), ['mission'])
+        >>> either = spaces.OneOf([spaces.Discrete(3), spaces.Text(5)])
+        >>> stored_part(spaces.Dict(image=spaces.Discrete(3), mission=spaces.Text(8), either=either))[1]
+        ['either']
     """
-    if isinstance(space, FIXED):
+    if is_known(space):
         return space, []
     if isinstance(space, spaces.Dict):
-        parts = {key: fixed_part(sub, _join(path, key)) for key, sub in space.spaces.items()}
+        parts = {key: stored_part(sub, _join(path, key)) for key, sub in space.spaces.items()}
         kept = {key: part for key, (part, _) in parts.items() if part is not None}
         lost = [name for _, names in parts.values() for name in names]
-        if not lost:
-            return space, []
         return (spaces.Dict(kept) if kept else None), lost
     if isinstance(space, spaces.Tuple):
-        pairs = [fixed_part(sub, _join(path, i)) for i, sub in enumerate(space.spaces)]
+        pairs = [stored_part(sub, _join(path, i)) for i, sub in enumerate(space.spaces)]
         lost = [name for _, names in pairs for name in names]
-        if lost:
-            # Positions are names in a tuple: leaving one out would rename those behind it.
-            return None, lost + [_join(path, i) for i, (part, _) in enumerate(pairs) if part is not None]
-        return space, []
+        # Positions are names in a tuple: leaving one out would rename those behind it.
+        return None, lost + [_join(path, i) for i, (part, _) in enumerate(pairs) if part is not None]
     return None, [path]
 
 
@@ -72,12 +78,33 @@ def leaf_specs(space: Space[Any], where: str = "space") -> Tree:
         >>> leaf_specs(spaces.Discrete(3, start=-1))
         LeafSpec(shape=(), dtype=dtype('int64'))
     """
+    return _specs(space, where, _fixed_spec)
+
+
+def observation_specs(space: Space[Any], where: str = "observation space") -> Tree:
+    """The same for an observation space, which may have ragged leaves: those are `RaggedSpec`.
+
+    Raises:
+        ConfigError: a leaf is of neither kind.
+
+    Example:
+        >>> observation_specs(spaces.Dict(mission=spaces.Text(8)))
+        {'mission': RaggedSpec(shape=(), dtype=dtype('O'), kind='text')}
+    """
+    return _specs(space, where, lambda leaf, path: ragged_spec(leaf) if is_ragged(leaf) else _fixed_spec(leaf, path))
+
+
+def _specs(space: Space[Any], where: str, spec_of: Callable[[Space[Any], str], LeafSpec]) -> Tree:
+    if isinstance(space, spaces.Dict):
+        return {key: _specs(sub, f"{where}/{key}", spec_of) for key, sub in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_specs(sub, f"{where}/{i}", spec_of) for i, sub in enumerate(space.spaces))
+    return spec_of(space, where)
+
+
+def _fixed_spec(space: Space[Any], where: str) -> LeafSpec:
     if isinstance(space, FIXED):
         return LeafSpec(tuple(space.shape or ()), np.dtype(space.dtype))
-    if isinstance(space, spaces.Dict):
-        return {key: leaf_specs(sub, f"{where}/{key}") for key, sub in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(leaf_specs(sub, f"{where}/{i}") for i, sub in enumerate(space.spaces))
     raise ConfigError(
         explain(
             expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them",
@@ -91,8 +118,8 @@ def leaf_specs(space: Space[Any], where: str = "space") -> Tree:
 def observation_writer(space: Space[Any], arrays: Tree, path: str = "") -> Writer:
     """Return a function that checks an observation and copies it into a row of `arrays`.
 
-    `arrays` is a tree of arrays [rows, ...] of the structure of `space`, which may lack the leaves that `fixed_part`
-    leaves out: those are not looked at.
+    `arrays` is a tree of arrays [rows, ...] of the structure of `space`, arrays of objects or `RaggedLeaf` where it is
+    ragged. It may lack the leaves that `stored_part` leaves out: those are not looked at.
 
     Raises (when called):
         SpecError: structure, shape or dtype differ from the space; the message names the path.
@@ -103,7 +130,16 @@ def observation_writer(space: Space[Any], arrays: Tree, path: str = "") -> Write
     if isinstance(space, spaces.Tuple):
         writers = [observation_writer(s, arrays[i], _join(path, i)) for i, s in enumerate(space.spaces)]
         return _tuple_writer(writers, path)
+    if is_ragged(space):
+        return _ragged_writer(arrays, ragged_copier(space, path))
     return leaf_writer(arrays, path, integer=isinstance(space, spaces.Discrete))
+
+
+def _ragged_writer(leaf: Any, copy: Copier) -> Writer:
+    def write(value: Any, row: int) -> None:
+        leaf[row] = copy(value)
+
+    return write
 
 
 def _dict_writer(parts: list[tuple[Any, Writer]], keys: list[Any], path: str) -> Writer:
@@ -113,8 +149,8 @@ def _dict_writer(parts: list[tuple[Any, Writer]], keys: list[Any], path: str) ->
             or len(value) != len(keys)
             or any(key not in value for key, _ in parts)
         ):
-            found = f"a dict with keys {sorted(value, key=str)}" if isinstance(value, Mapping) else _describe(value)
-            raise _mismatch(path, f"a dict with keys {sorted(keys, key=str)}", found)
+            found = f"a dict with keys {sorted(value, key=str)}" if isinstance(value, Mapping) else describe(value)
+            raise mismatch(path, f"a dict with keys {sorted(keys, key=str)}", found)
         for key, write_part in parts:
             write_part(value[key], row)
 
@@ -124,7 +160,7 @@ def _dict_writer(parts: list[tuple[Any, Writer]], keys: list[Any], path: str) ->
 def _tuple_writer(writers: list[Writer], path: str) -> Writer:
     def write(value: Any, row: int) -> None:
         if not isinstance(value, (tuple, list)) or len(value) != len(writers):
-            raise _mismatch(path, f"a tuple of {len(writers)}", _describe(value))
+            raise mismatch(path, f"a tuple of {len(writers)}", describe(value))
         for write_part, part in zip(writers, value, strict=True):
             write_part(part, row)
 
@@ -137,42 +173,11 @@ def leaf_writer(array: np.ndarray, path: str, *, integer: bool) -> Writer:
 
     def write(value: Any, row: int) -> None:
         fits = isinstance(value, ARRAYS) and value.dtype == dtype and value.shape == shape
-        if not (fits or (integer and _fits(value, dtype))):
-            raise _mismatch(path, f"shape {shape}, dtype {dtype}", _describe(value))
+        if not (fits or (integer and fits_integer(value, dtype))):
+            raise mismatch(path, f"shape {shape}, dtype {dtype}", describe(value))
         array[row] = value
 
     return write
-
-
-def _fits(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether a Python or NumPy integer is held by `dtype` exactly."""
-    if isinstance(value, np.ndarray):
-        if value.shape != () or value.dtype.kind not in "iu":
-            return False
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        return False
-    info = np.iinfo(dtype)
-    return bool(info.min <= value <= info.max)
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, (np.ndarray, np.generic)):
-        return f"shape {value.shape}, dtype {value.dtype}"
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {len(value)}"
-    return f"{type(value).__name__} {value!r:.60}"
-
-
-def _mismatch(path: str, expected: str, found: str) -> SpecError:
-    return SpecError(
-        explain(
-            expected=expected,
-            found=found,
-            where=f"observation at '{path}'" if path else "observation",
-            fix="return what observation_space declares, or declare what is returned",
-        )
-    )
 
 
 def action_reader(space: Space[Any], arrays: Tree) -> Reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy as np
 from outrider import tree
 from outrider.errors import SpecError, explain
 from outrider.tree import Tree
+from outrider.values import EMPTY, empty_like, kind_of, objects
 
-__all__ = ["LeafSpec", "check_batch", "row_nbytes", "specs_of"]
+__all__ = ["LeafSpec", "RaggedSpec", "check_batch", "row_nbytes", "specs_of"]
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,63 @@ class LeafSpec:
         """Bytes of one row."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
+    def zeros(self, *leading: int) -> np.ndarray:
+        """A zeroed array [*leading, ...]."""
+        return np.zeros((*leading, *self.shape), self.dtype)
+
+
+@dataclass(frozen=True)
+class RaggedSpec(LeafSpec):
+    """A leaf whose rows have no fixed size: an array of objects, one value a row (see `outrider.values`).
+
+    Attributes:
+        kind: "text", "sequence" or "graph".
+        empty: the empty value, which stands where no other does; by default that of the kind.
+
+    Example:
+        >>> RaggedSpec("text").zeros(2)
+        array(['', ''], dtype=object)
+    """
+
+    shape: tuple[int, ...] = field(default=(), init=False)
+    dtype: np.dtype[Any] = field(default=np.dtype(np.object_), init=False)
+    kind: str = "sequence"
+    empty: Any = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Know an empty value."""
+        if self.empty is None:
+            object.__setattr__(self, "empty", EMPTY[self.kind])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one row in the arrays of all rows, where it has none: its values are kept elsewhere."""
+        return 0
+
+    def zeros(self, *leading: int) -> np.ndarray:
+        """An array of objects [*leading] of empty values."""
+        return objects([self.empty] * int(np.prod(leading)), leading)
+
 
 def specs_of(batch: Tree, batch_axes: int = 1) -> Tree:
-    """The tree of `LeafSpec` of a tree of arrays with `batch_axes` leading axes."""
-    return tree.map(lambda array: LeafSpec.of(array, batch_axes), batch)
+    """The tree of `LeafSpec` of a tree of arrays with `batch_axes` leading axes.
+
+    An array of objects without axes of its own is a ragged leaf of the kind of its first value.
+    """
+    return tree.map(lambda array: _spec_of(array, batch_axes), batch)
+
+
+def _spec_of(array: Any, batch_axes: int) -> LeafSpec:
+    if array.dtype == np.object_ and array.ndim == batch_axes and array.size:
+        first = array.flat[0]
+        kind = kind_of(first)
+        if kind is not None:
+            return RaggedSpec(kind, empty_like(first))
+    return LeafSpec.of(array, batch_axes)
 
 
 def row_nbytes(specs: Tree) -> int:
-    """Bytes of one row of a tree of `LeafSpec`."""
+    """Bytes of one row of a tree of `LeafSpec`, without what ragged leaves hold."""
     return sum(spec.nbytes for spec in tree.leaves(specs))
 
 
@@ -61,6 +111,20 @@ def check_batch(specs: Tree, batch: Tree, leading: tuple[int, ...], where: str) 
                 found=f"shape {tuple(array.shape)}, dtype {array.dtype}",
                 where=where if path == "" else f"{where} at '{path}'",
                 fix="return the same structure, shape and dtype for every row",
+            )
+            raise SpecError(msg)
+        if isinstance(spec, RaggedSpec):
+            _check_kind(spec, array, where if path == "" else f"{where} at '{path}'")
+
+
+def _check_kind(spec: RaggedSpec, array: np.ndarray, where: str) -> None:
+    for value in array.flat:
+        if kind_of(value) != spec.kind:
+            msg = explain(
+                expected=f"values of kind '{spec.kind}' in each row",
+                found=f"{type(value).__name__} {value!r:.60}",
+                where=where,
+                fix="return the same kind of value for every row",
             )
             raise SpecError(msg)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import zarr
 
 from helpers.stored_runs import fixed_plan, pieces_of, record_of
-from outrider.dataset import Dataset, column
+from outrider.dataset import Dataset, stored
 from outrider.records import StepSpec
 
 PLAN = fixed_plan(["rrtrrrtrrr", "rrrrrurrrc"], nesting="dict")
@@ -70,7 +70,7 @@ def run_child(folder, count, moment):
 def main(folder, moment):
     # Imported by the children, it would take most of the time; no thread of it may run before they are forked.
     assert zarr.__name__ in sys.modules
-    column.CHUNK_ROWS = 8
+    stored.CHUNK_ROWS = 8
     for count in itertools.count(1, STRIDE[moment]):
         path = f"{folder}/{moment}-{count}"
         done, status = run_child(path, count, moment)

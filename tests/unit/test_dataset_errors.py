@@ -15,7 +15,7 @@ import pytest
 from gymnasium import spaces
 
 from helpers.stored_runs import assert_stored, fixed_plan, pieces_of, record_of, stored_runs
-from outrider.dataset import Dataset, column
+from outrider.dataset import Dataset, stored
 from outrider.dataset.column import Column
 from outrider.errors import ClosedError, ConfigError, DatasetError, SpecError
 from outrider.records import StepSpec
@@ -28,7 +28,7 @@ SPEC = StepSpec.of(record_of(PLAN, "rollout"))
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(column, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(stored, "CHUNK_ROWS", 4)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_metadata_must_be_json(tmp_path, metadata, problem):
 @pytest.mark.parametrize(
     ("change", "problem"),
     (
-        ({"observation_space": spaces.Text(8)}, "observation_space: .*class Text"),
+        ({"observation_space": spaces.OneOf([spaces.Text(8)])}, "observation_space: .*class OneOf"),
         ({"info": {"who": LeafSpec((), np.dtype(object))}}, "'info/who'.*dtype object"),
         ({"extras": {"p": LeafSpec((), np.dtype([("a", "f4")]))}}, "'extras/p'"),
         ({"info": {1.5: LeafSpec((), np.dtype("f4"))}}, "the key 1.5"),

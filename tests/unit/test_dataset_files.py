@@ -12,14 +12,14 @@ import zarr
 from gymnasium import spaces
 
 from helpers.stored_runs import fixed_plan, pieces_of, record_of
-from outrider.dataset import Dataset, EpisodeCounts, Moments, column
+from outrider.dataset import Dataset, EpisodeCounts, Moments, column, stored
 from outrider.errors import DatasetError
 from outrider.records import Episode, StepSpec
 from outrider.spec import LeafSpec
 
 
 def test_zarr_reads_every_array(tmp_path, monkeypatch):
-    monkeypatch.setattr(column, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(stored, "CHUNK_ROWS", 4)
     plan = fixed_plan(["rrtrrrt", "rrrrrur"], nesting="nested")
     with Dataset.create(tmp_path / "d", StepSpec.of(record_of(plan, "rollout"))) as dataset:
         for piece in pieces_of(plan, [2, 5]):
@@ -65,7 +65,7 @@ def test_zarr_knows_our_dtypes(tmp_path, dtype):
 
 
 def test_chunks_of_zeros_are_written_and_missed(tmp_path, monkeypatch):
-    monkeypatch.setattr(column, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(stored, "CHUNK_ROWS", 4)
     leaf = LeafSpec((), np.dtype(bool))
     column.Column.create(tmp_path / "c", leaf, "x")
     assert len(list(column.Column(tmp_path / "c", leaf).write(0, np.zeros(7, bool)))) == 2

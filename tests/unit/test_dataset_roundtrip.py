@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from helpers.plain_rows import assert_equal, plans, tree_of
 from helpers.stored_runs import FORMS, assert_stored, fixed_plan, pieces_of, record_of, stored_runs
 from outrider.dataset import Dataset, column
+from outrider.dataset import stored as stored_form
 from outrider.records import Episode, Rollout, StepSpec
 from outrider.spec import LeafSpec
 
@@ -29,7 +30,7 @@ def append_all(path, sessions, spec):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(column, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(stored_form, "CHUNK_ROWS", 4)
 
 
 # --------------------------------------------------------------------------------------------- the counter environment
@@ -78,7 +79,7 @@ def test_all_that_was_appended_is_read_back(plan, data):
     cuts = sorted(data.draw(st.sets(st.integers(1, max(1, plan.length - 1)), max_size=4)) - {plan.length})
     session = [(piece, data.draw(st.sampled_from(FORMS))) for piece in pieces_of(plan, cuts)]
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(column, "CHUNK_ROWS", data.draw(st.sampled_from((2, 8, 64))))
+        patch.setattr(stored_form, "CHUNK_ROWS", data.draw(st.sampled_from((2, 8, 64))))
         stored = append_all(f"{folder}/d", [session], spec_of(plan))
         with Dataset.open(f"{folder}/d") as dataset:
             assert len(dataset) == stored

@@ -2,15 +2,18 @@
 
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from minigrid.core.mission import MissionSpace
 
 from outrider.dataset.space_json import space_from_json, space_to_json
 from outrider.errors import ConfigError, SpecError
+from outrider.ragged_spaces import AnyText
 
 INF = np.float32(np.inf)
 
@@ -58,6 +61,13 @@ def assert_same(found, expected):
         spaces.Dict({}),
         spaces.Dict([("b", spaces.Discrete(2)), ("a", spaces.Tuple((spaces.MultiBinary(2), spaces.Box(-1, 1, (1,)))))]),
         spaces.Dict({1: spaces.Discrete(2), 0: spaces.Dict({"x": spaces.Discrete(3)})}),
+        spaces.Text(3),
+        spaces.Text(9, min_length=0, charset="zyx \0é"),
+        spaces.Sequence(spaces.Discrete(2)),
+        spaces.Sequence(spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Text(2)), stack=True),
+        spaces.Graph(spaces.Discrete(2), None),
+        spaces.Graph(spaces.Box(-1, 1, (2,)), spaces.Discrete(3)),
+        AnyText(),
     ),
     ids=repr,
 )
@@ -79,12 +89,29 @@ def test_boxes_of_any_bounds(data):
 
 
 @pytest.mark.parametrize(
-    "space", (spaces.Text(3), spaces.Sequence(spaces.Discrete(2)), spaces.Graph(spaces.Discrete(2), None))
+    "space", (spaces.OneOf([spaces.Discrete(2)]), type("Mine", (spaces.Discrete,), {})(3), gymnasium.Space((3,), float))
 )
 def test_other_spaces_are_refused_where_they_are(space):
     nested = spaces.Dict({"a": spaces.Tuple((spaces.Discrete(2), space))})
     with pytest.raises(ConfigError, match=rf"obs/a/1: expected Box.*found a space of class {type(space).__name__}"):
         space_to_json(nested, "obs")
+
+
+def test_parts_of_ragged_spaces_are_named_too():
+    part = spaces.OneOf([spaces.Discrete(2)])
+    for space, path in (
+        (spaces.Sequence(part), r"space/\*"),
+        (spaces.Graph(part, None), "space/nodes"),
+        (spaces.Graph(spaces.Discrete(2), part), "space/edges"),
+    ):
+        with pytest.raises(ConfigError, match=f"{path}: expected Box"):
+            space_to_json(space)
+
+
+def test_strings_of_other_packages_become_any_text():
+    mission = MissionSpace(lambda: "go")
+    assert through_json(spaces.Dict(a=mission)) == spaces.Dict(a=AnyText())
+    assert AnyText(seed=3).sample() == AnyText(seed=3).sample()
 
 
 def test_keys_that_json_cannot_keep_are_refused():

@@ -6,8 +6,8 @@ from gymnasium import spaces
 
 from outrider import tree
 from outrider.errors import ConfigError, SpecError
-from outrider.spaces import action_reader, fixed_part, leaf_specs, observation_writer
-from outrider.spec import LeafSpec
+from outrider.spaces import action_reader, leaf_specs, observation_specs, observation_writer, stored_part
+from outrider.spec import LeafSpec, RaggedSpec
 from outrider.testing.envs import CASES, same
 
 
@@ -77,19 +77,34 @@ def test_a_mismatch_is_named_by_its_path(value, path):
         observation_writer(space, tree.zeros(leaf_specs(space), 2))(value, 0)
 
 
-def test_leaves_without_a_fixed_size():
-    number, word = spaces.Discrete(2), spaces.Text(5)
-    assert fixed_part(number) == (number, [])
-    assert fixed_part(word) == (None, [""])
-    assert fixed_part(spaces.Dict(a=number, b=spaces.Dict(c=word, d=number))) == (
-        spaces.Dict(a=number, b=spaces.Dict(d=number)),
+def test_leaves_that_nobody_can_store():
+    number, word, either = spaces.Discrete(2), spaces.Text(5), spaces.OneOf([spaces.Discrete(2), spaces.Text(5)])
+    assert stored_part(number) == (number, [])
+    assert stored_part(word) == (word, [])
+    assert stored_part(either) == (None, [""])
+    assert stored_part(spaces.Dict(a=number, b=spaces.Dict(c=either, d=word))) == (
+        spaces.Dict(a=number, b=spaces.Dict(d=word)),
         ["b/c"],
     )
     # Positions are names: a tuple is kept or left out as a whole.
-    assert fixed_part(spaces.Dict(a=number, b=spaces.Tuple((number, word)))) == (spaces.Dict(a=number), ["b/1", "b/0"])
-    assert fixed_part(spaces.Dict(a=word, b=spaces.Sequence(number))) == (None, ["a", "b"])
+    pair = spaces.Tuple((number, either))
+    assert stored_part(spaces.Dict(a=number, b=pair)) == (spaces.Dict(a=number), ["b/1", "b/0"])
+    assert stored_part(spaces.Dict(a=either, b=spaces.Sequence(either), c=spaces.Graph(either, None))) == (
+        None,
+        ["a", "b", "c"],
+    )
+
+
+def test_ragged_leaves_are_for_observations_only():
+    space = spaces.Dict(a=spaces.Text(5), b=spaces.Tuple((spaces.Sequence(spaces.Discrete(2)), spaces.Discrete(2))))
+    assert observation_specs(space) == {
+        "a": RaggedSpec("text"),
+        "b": (RaggedSpec("sequence"), LeafSpec((), np.dtype(np.int64))),
+    }
     with pytest.raises(ConfigError, match="action space/a"):
-        leaf_specs(spaces.Dict(a=word), "action space")
+        leaf_specs(space, "action space")
+    with pytest.raises(ConfigError, match="observation space/a"):
+        observation_specs(spaces.Dict(a=spaces.OneOf([spaces.Discrete(2)])))
 
 
 def test_specs_of_leaves():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from outrider.dataset.stored import Stored
 from outrider.errors import DatasetError, explain
 from outrider.spec import LeafSpec
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     import zarr
 
 __all__ = ["Column"]
-
-CHUNK_BYTES, CHUNK_ROWS = 2 << 20, 8192
-"""Upper bounds of a chunk: large enough for compression, small enough to decode for the sake of one episode."""
 
 GROWTH = 16
 """Chunks by which an array grows: zarr rewrites its `zarr.json` each time, which takes as long as writing a chunk."""
@@ -34,28 +32,13 @@ LEVEL = 1
 """Of zstd: level 3 saves nothing on frames and floats, and takes longer."""
 
 
-def _stored(leaf: LeafSpec) -> LeafSpec:
-    """How a leaf lies on the disk: as it is if zarr v3 has a type for it, else as bytes."""
-    plain = leaf.dtype.kind in "biuf" and leaf.dtype.itemsize <= 8
-    if (plain or leaf.dtype.str in {"<c8", "<c16"}) and leaf.dtype.isnative:
-        return leaf
-    return LeafSpec((*leaf.shape, leaf.dtype.itemsize), np.dtype(np.uint8))
-
-
-def _chunk_shape(stored: LeafSpec) -> tuple[int, ...]:
-    rows = CHUNK_ROWS
-    while rows > 1 and rows * stored.nbytes > CHUNK_BYTES:
-        rows //= 2
-    return (rows, *(max(size, 1) for size in stored.shape))
-
-
-def _is_ours(array: zarr.Array[Any], stored: LeafSpec) -> bool:
+def _is_ours(array: zarr.Array[Any], stored: Stored) -> bool:
     """Whether an array has such rows, in chunks of whole rows with checksums."""
     from zarr.codecs import ZstdCodec
 
     rows = (array.shape[1:], array.dtype, array.chunks[1:])
     codec = array.compressors[-1] if array.compressors else None
-    return rows == (stored.shape, stored.dtype, _chunk_shape(stored)[1:]) and (
+    return rows == (stored.shape, stored.zarr_dtype, stored.chunk_shape[1:]) and (
         isinstance(codec, ZstdCodec) and codec.checksum
     )
 
@@ -77,7 +60,7 @@ class Column:
     def __init__(self, folder: Path, leaf: LeafSpec) -> None:
         self.folder = folder
         self.leaf = leaf
-        self._stored = _stored(leaf)
+        self._stored = Stored(leaf)
         self._array = self._open()
         self._chunk_rows = self._array.chunks[0]
         self._cache: dict[int, np.ndarray] = {}
@@ -94,13 +77,13 @@ class Column:
         import zarr
         from zarr.codecs import ZstdCodec
 
-        stored = _stored(leaf)
+        stored = Stored(leaf)
         zarr.create_array(
             folder,
             zarr_format=3,
             shape=(0, *stored.shape),
-            chunks=_chunk_shape(stored),
-            dtype=stored.dtype,
+            chunks=stored.chunk_shape,
+            dtype=stored.zarr_dtype,
             compressors=ZstdCodec(level=LEVEL, checksum=True),
             chunk_key_encoding={"name": "default", "separator": "."},
             attributes={"outrider_path": name},
@@ -127,7 +110,7 @@ class Column:
 
     @property
     def row_nbytes(self) -> int:
-        """Bytes of one decoded row."""
+        """Bytes of one decoded row, of a ragged one a guess."""
         return self._stored.nbytes
 
     def write(self, start: int, rows: np.ndarray) -> Iterator[None]:
@@ -137,13 +120,12 @@ class Column:
 
         Raises:
             DatasetError: the chunk to be continued is missing or damaged.
+            SpecError: a ragged value cannot be written; nothing was.
             OSError: for instance a full disk; rows before `start` are as they were, those behind are undefined.
         """
         if self._stored.nbytes == 0:
             return
-        if self._stored is not self.leaf:
-            packed = np.ascontiguousarray(rows).reshape(*rows.shape, 1)
-            rows = packed.view(np.uint8).reshape(len(rows), *self._stored.shape)
+        rows = self._stored.pack(rows)
         chunks = -(-(start + len(rows)) // self._chunk_rows)
         if chunks * self._chunk_rows > self._array.shape[0]:
             self._resize(-(-chunks // GROWTH) * GROWTH * self._chunk_rows)
@@ -157,7 +139,7 @@ class Column:
 
     def _write_chunk(self, number: int, offset: int, rows: np.ndarray) -> None:
         """Write a chunk in whole, so that zarr need not read it."""
-        block = np.zeros((self._chunk_rows, *self._stored.shape), self._stored.dtype)
+        block = self._stored.blank(self._chunk_rows)
         if offset:
             block[:offset] = self._chunk(number)[:offset]
         block[offset : offset + len(rows)] = rows
@@ -192,9 +174,16 @@ class Column:
                 at = order[begin:end]
                 number = int(numbers[at[0]])
                 out[at] = self._chunk(number)[index[at] - number * self._chunk_rows]
-        if self._stored is not self.leaf:
-            return out.view(self.leaf.dtype).reshape(len(index), *self.leaf.shape)
-        return out
+        try:
+            return self._stored.unpack(out)
+        except ValueError as error:
+            msg = explain(
+                expected="ragged values as Dataset writes them",
+                found=str(error),
+                where=f"dataset column '{self.folder}'",
+                fix="restore the folder from a copy; do not rewrite it with other tools",
+            )
+            raise DatasetError(msg) from error
 
     def _check_rows(self, index: np.ndarray) -> None:
         rows = self._array.shape[0]
@@ -230,7 +219,7 @@ class Column:
     def _decode(self, number: int) -> np.ndarray:
         file = self.folder / self._array.metadata.encode_chunk_key((number, *(0 for _ in self._stored.shape)))
         try:
-            block = np.asarray(self._array[self._rows_of(number)])
+            block = np.asarray(self._array[self._rows_of(number)]).astype(self._stored.dtype, copy=False)
             file.stat()  # zarr fills in for a chunk that is missing
         except (OSError, RuntimeError, ValueError) as error:
             msg = explain(

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from outrider.dataset.ragged_text import encode
 from outrider.records.arrays import IntArray
+from outrider.values import kind_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,5 +109,7 @@ def obs_fingerprint(leaves: list[np.ndarray], row: int) -> bytes:
     """16 bytes that identify row `row` of the leaves of an observation."""
     digest = hashlib.blake2b(digest_size=16)
     for leaf in leaves:
-        digest.update(leaf[row].tobytes())
+        value = leaf[row]
+        kind = kind_of(value)
+        digest.update(value.tobytes() if kind is None or not leaf.dtype.hasobject else encode(kind, value).encode())
     return digest.digest()

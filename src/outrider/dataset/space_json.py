@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from outrider.errors import ConfigError, SpecError, explain
+from outrider.ragged_spaces import AnyText, is_text
 
 __all__ = ["space_from_json", "space_to_json"]
 
@@ -19,7 +20,8 @@ def space_to_json(space: Space[Any], path: str = "space") -> dict[str, Any]:
     """Describe a space in values that JSON can hold.
 
     Args:
-        space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of them, nested.
+        space: Box, Discrete, MultiDiscrete, MultiBinary, Text, Sequence, Graph, or nested Dict and Tuple of them. Other
+            packages' own spaces of strings become `AnyText`.
         path: names the space in errors.
 
     Raises:
@@ -35,11 +37,16 @@ def space_to_json(space: Space[Any], path: str = "space") -> dict[str, Any]:
         return {"type": "Dict", "spaces": [[k, space_to_json(s, f"{path}/{k}")] for k, s in space.spaces.items()]}
     if isinstance(space, spaces.Tuple):
         return {"type": "Tuple", "spaces": [space_to_json(s, f"{path}/{i}") for i, s in enumerate(space.spaces)]}
+    parts = _PARTS.get(type(space))
+    if parts is not None:
+        return {"type": type(space).__name__, **parts(space, path)}
     write = _WRITERS.get(type(space))
+    if write is None and is_text(space):
+        return {"type": "AnyText"}
     if write is None:
         raise ConfigError(
             explain(
-                expected="Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple",
+                expected="Box, Discrete, MultiDiscrete, MultiBinary, Text, Sequence, Graph, Dict or Tuple",
                 found=f"a space of class {type(space).__name__}",
                 where=path,
                 fix="leave the space out: dataclasses.replace(spec, observation_space=None, action_space=None)",
@@ -162,15 +169,53 @@ def _read_multi_binary(description: dict[str, Any]) -> spaces.MultiBinary:
     return spaces.MultiBinary(description["n"])
 
 
+def _write_text(space: spaces.Text) -> dict[str, Any]:
+    return {"min_length": space.min_length, "max_length": space.max_length, "charset": "".join(space.character_list)}
+
+
+def _read_text(description: dict[str, Any]) -> spaces.Text:
+    return spaces.Text(description["max_length"], min_length=description["min_length"], charset=description["charset"])
+
+
+def _write_sequence(space: spaces.Sequence, path: str) -> dict[str, Any]:
+    return {"stack": space.stack, "space": space_to_json(space.feature_space, f"{path}/*")}
+
+
+def _read_sequence(description: dict[str, Any]) -> spaces.Sequence:
+    return spaces.Sequence(space_from_json(description["space"]), stack=description["stack"])
+
+
+def _write_graph(space: spaces.Graph, path: str) -> dict[str, Any]:
+    edges = space.edge_space
+    return {
+        "nodes": space_to_json(space.node_space, f"{path}/nodes"),
+        "edges": None if edges is None else space_to_json(edges, f"{path}/edges"),
+    }
+
+
+def _read_graph(description: dict[str, Any]) -> spaces.Graph:
+    edges = description["edges"]
+    return spaces.Graph(space_from_json(description["nodes"]), None if edges is None else space_from_json(edges))
+
+
+_PARTS: dict[type, Callable[[Any, str], dict[str, Any]]] = {
+    spaces.Sequence: _write_sequence,
+    spaces.Graph: _write_graph,
+}
 _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     spaces.Box: _write_box,
     spaces.Discrete: _write_discrete,
     spaces.MultiDiscrete: _write_multi_discrete,
     spaces.MultiBinary: _write_multi_binary,
+    spaces.Text: _write_text,
 }
 _READERS: dict[str, Callable[[dict[str, Any]], Space[Any]]] = {
     "Box": _read_box,
     "Discrete": _read_discrete,
     "MultiDiscrete": _read_multi_discrete,
     "MultiBinary": _read_multi_binary,
+    "Text": _read_text,
+    "AnyText": lambda _: AnyText(),
+    "Sequence": _read_sequence,
+    "Graph": _read_graph,
 }

@@ -9,7 +9,8 @@ import numpy as np
 from outrider.dataset.space_json import space_from_json, space_to_json
 from outrider.errors import DatasetError, SpecError, explain
 from outrider.records import StepSpec
-from outrider.spec import LeafSpec
+from outrider.spaces import observation_specs
+from outrider.spec import LeafSpec, RaggedSpec
 from outrider.tree import Tree
 
 __all__ = ["spec_from_json", "spec_to_json"]
@@ -41,6 +42,10 @@ def spec_from_json(described: dict[str, Any]) -> StepSpec:
     try:
         trees = {name: _tree_from_json(described[name]) for name in _TREES}
         spaces: dict[str, Any] = {name: described[name] and space_from_json(described[name]) for name in _SPACES}
+        if spaces["observation_space"] is not None:
+            # The space also says what an empty value looks like.
+            full = observation_specs(spaces["observation_space"])
+            trees["obs"] = full if full == trees["obs"] else trees["obs"]
         return StepSpec(**trees, **spaces, num_envs=int(described["num_envs"]), env_name=described["env_name"])
     except (KeyError, TypeError, ValueError) as error:
         msg = f"no description of a StepSpec: {type(error).__name__}: {error}"
@@ -58,6 +63,8 @@ def _tree_to_json(specs: Tree, path: str) -> Any:
         return {"dict": [[key, _tree_to_json(child, f"{path}/{key}")] for key, child in specs.items()]}
     if isinstance(specs, tuple):
         return {"tuple": [_tree_to_json(child, f"{path}/{i}") for i, child in enumerate(specs)]}
+    if isinstance(specs, RaggedSpec):
+        return {"ragged": specs.kind}
     if specs.dtype.hasobject or specs.dtype.fields is not None:
         raise _refused(f"dtype {specs.dtype}", path, "numbers, bools, strings or times of one fixed size")
     return {"shape": list(specs.shape), "dtype": specs.dtype.str}
@@ -75,4 +82,6 @@ def _tree_from_json(described: Any) -> Tree:
         return {key: _tree_from_json(child) for key, child in described["dict"]}
     if "tuple" in described:
         return tuple(_tree_from_json(child) for child in described["tuple"])
+    if "ragged" in described:
+        return RaggedSpec(described["ragged"])
     return LeafSpec(tuple(described["shape"]), np.dtype(described["dtype"]))

@@ -1,5 +1,6 @@
 """The few array operations that records need, the same for NumPy arrays and torch tensors.
 
+Ragged leaves are arrays of objects, in a record of tensors as well: its indices may have to become NumPy arrays.
 Nothing here imports torch: a tensor can only come in once torch is there, and what has no common spelling is asked of
 `outrider.torch.convert`, imported when a tensor is met.
 """
@@ -7,6 +8,7 @@ Nothing here imports torch: a tensor can only come in once torch is there, and w
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -15,6 +17,7 @@ import numpy as np
 from outrider import tree
 from outrider.errors import ConfigError, explain
 from outrider.tree import Tree
+from outrider.values import empty_like, objects
 
 __all__ = [
     "Array",
@@ -24,6 +27,7 @@ __all__ = [
     "copy",
     "gather",
     "gather_split",
+    "index_of",
     "like",
     "ranges",
     "row_selection",
@@ -64,10 +68,17 @@ def copy(array: Array) -> Array:
 
 
 def zeros_like(reference: Array, shape: tuple[int, ...]) -> Array:
-    """Return zeros of another shape, of the kind and dtype of `reference`."""
+    """Return zeros of another shape, of the kind and dtype of `reference`; empty values if it is a ragged leaf."""
     if isinstance(reference, np.ndarray):
+        if reference.dtype.hasobject and reference.size:
+            return objects([empty_like(reference.flat[0])] * math.prod(shape), shape)
         return np.zeros(shape, reference.dtype)
     return reference.new_zeros(shape)
+
+
+def index_of(leaf: Array, index: Any) -> Any:
+    """Return `index` (an index array, a mask or a slice) as something that `leaf` can be indexed with."""
+    return to_numpy(index) if isinstance(leaf, np.ndarray) and not isinstance(index, slice) else index
 
 
 def concatenate(arrays: Sequence[Array]) -> Array:
@@ -81,8 +92,8 @@ def gather(columns: Tree, index: Array | slice) -> Tree:
     """Return the rows `index` of each leaf: views for a slice, copies for an index array (whose values are >= 0)."""
 
     def rows(leaf: Array) -> Array:
-        if isinstance(leaf, np.ndarray) and isinstance(index, np.ndarray):
-            return leaf.take(index, axis=0)  # a quarter of the cost of leaf[index]
+        if isinstance(leaf, np.ndarray) and not isinstance(index, slice):
+            return leaf.take(to_numpy(index), axis=0)  # a quarter of the cost of leaf[index]
         return leaf[index]
 
     return tree.map(rows, columns)
@@ -97,10 +108,11 @@ def gather_split(stored: Tree, final: Tree, index: Array) -> Tree:
         return gather(stored, in_stored)
 
     def rows(leaf: Array, last: Array) -> Array:
+        finals = gather(last, in_final)
         if not len(leaf):
-            return last[in_final]
+            return finals
         out = gather(leaf, in_stored)
-        out[split] = last[in_final]
+        out[index_of(out, split)] = finals
         return out
 
     return tree.map(rows, stored, final)

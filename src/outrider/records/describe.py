@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from outrider import tree
+import numpy as np
+
+from outrider import tree, values
 from outrider.tree import Tree
 
 __all__ = ["columns_of", "nbytes", "shapes"]
@@ -17,9 +19,12 @@ def columns_of(record: Any) -> dict[str, Any]:
 
 
 def nbytes(record: Any) -> int:
-    """Bytes of all leaves of a record; a leaf that is a view counts the rows it shows."""
-    leaves = tree.leaves(columns_of(record))
-    return sum(int(leaf.nbytes) for leaf in leaves if hasattr(leaf, "nbytes"))
+    """Bytes of all leaves of a record; a leaf that is a view counts the rows it shows, a ragged one its values too."""
+    leaves = [leaf for leaf in tree.leaves(columns_of(record)) if hasattr(leaf, "nbytes")]
+    ragged = [leaf for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.dtype.hasobject]
+    return sum(int(leaf.nbytes) for leaf in leaves) + sum(
+        values.nbytes(value) for leaf in ragged for value in leaf.flat
+    )
 
 
 def _leaf(value: Any) -> str:

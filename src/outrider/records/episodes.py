@@ -214,7 +214,7 @@ class Episodes(Sequence[Episode]):
         )
 
     def padded(self) -> Padded:
-        """The episodes side by side, filled up with zeros to the length of the longest; see `Padded`."""
+        """The episodes side by side, filled up to the length of the longest: zeros, empty texts; see `Padded`."""
         counts = np.diff(self.boundaries)
         longest = int(counts.max(initial=0))
         masks = [arrays.like(self.reward, np.arange(longest + k) < counts[:, None] + k) for k in (0, 1)]
@@ -222,7 +222,7 @@ class Episodes(Sequence[Episode]):
         def spread(columns: Tree, mask: Array) -> Tree:
             def leaf_of(leaf: Array) -> Array:
                 out = arrays.zeros_like(leaf, (*mask.shape, *leaf.shape[1:]))
-                out[mask] = leaf
+                out[arrays.index_of(out, mask)] = leaf
                 return out
 
             return tree.map(leaf_of, columns)

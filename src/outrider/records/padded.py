@@ -14,7 +14,7 @@ __all__ = ["Padded"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class Padded:
-    """E episodes in rows of one length, L = the longest; what lies beyond an episode's own length is zero.
+    """E episodes in rows of one length, L = the longest; what lies beyond an episode's own length is zero, or empty.
 
     Attributes:
         obs: tree [E, L+1, ...]; row i holds lengths[i] + 1 observations.

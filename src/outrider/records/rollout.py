@@ -114,7 +114,8 @@ class Rollout:
         def put_finals(leaf: Array, final: Array) -> Array:
             out = arrays.copy(leaf[1:])
             if len(final):
-                out[self.final_index // lanes, self.final_index % lanes] = final
+                at = arrays.index_of(out, self.final_index)
+                out[at // lanes, at % lanes] = final
             return out
 
         return tree.map(put_finals, self.obs, self.final_obs)
@@ -209,7 +210,7 @@ class Rollout:
         return slice(start, max(start, stop)), arrays.row_selection(lanes, self.num_envs, "rollout[:, lanes]")
 
     def _block(self, name: str, times: slice, lanes: slice | Array) -> Tree:
-        return tree.map(lambda leaf: leaf[times][:, lanes], getattr(self, name))
+        return tree.map(lambda leaf: leaf[times][:, arrays.index_of(leaf, lanes)], getattr(self, name))
 
     def _with(self, **changed: Any) -> Rollout:
         return Rollout(**(describe.columns_of(self) | changed))
@@ -263,7 +264,8 @@ class Rollout:
         """The same with torch leaves, on `device` (None: the CPU).
 
         On the CPU the tensors share memory with the arrays, but for the reward, which becomes float32, and for arrays
-        that torch cannot share (read-only, negative strides, foreign byte order), which are copied.
+        that torch cannot share (read-only, negative strides, foreign byte order), which are copied. Ragged leaves
+        (texts, sequences, graphs) stay NumPy arrays of objects, whatever the device.
 
         Raises:
             SpecError: torch has no such dtype; names the column.

@@ -32,7 +32,10 @@ class Bridge:
         self._axis = state_axis
 
     def inputs(self, obs: Tree) -> Tree:
-        """Observations as tensors. They are fresh arrays, so memory is shared; only read-only ones are copied."""
+        """Observations as tensors; ragged leaves as the arrays of objects that they are.
+
+        They are fresh arrays, so memory is shared; only read-only ones are copied.
+        """
         if isinstance(obs, np.ndarray):
             return self._tensor(obs if obs.flags.writeable else obs.copy())
         if isinstance(obs, dict):
@@ -66,10 +69,12 @@ class Bridge:
             return array.transpose(_out_of(array.ndim, self._axis)) if self._axis else array
         return _descend(state, path, self.state_out)
 
-    def _tensor(self, array: Array) -> torch.Tensor:
+    def _tensor(self, array: Array) -> Any:
         try:
             tensor = torch.from_numpy(array)
         except (TypeError, ValueError) as error:
+            if array.dtype.hasobject:
+                return array
             raise PolicyError(
                 explain(
                     expected="observations and states that torch can share",

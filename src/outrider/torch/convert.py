@@ -54,6 +54,8 @@ def concatenate(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 def record(source: R, device: Any = None) -> R:
     """Return a record of the same class with tensors on `device`; the reward becomes float32, numbers and slices stay.
 
+    Ragged leaves, arrays of objects, stay as well.
+
     Example:
         >>> from outrider.records import Rollout, StepSpec
         >>> from outrider.spec import LeafSpec
@@ -75,4 +77,8 @@ def record(source: R, device: Any = None) -> R:
 def _column(column: tree.Tree, device: Any, name: str) -> tree.Tree:
     if isinstance(column, (int, slice)):
         return column
-    return tree.unflatten(column, [tensor(leaf, device, path) for path, leaf in tree.items(column, name)])
+    return tree.unflatten(column, [_leaf(leaf, device, path) for path, leaf in tree.items(column, name)])
+
+
+def _leaf(leaf: Any, device: Any, path: str) -> Any:
+    return leaf if isinstance(leaf, np.ndarray) and leaf.dtype.hasobject else tensor(leaf, device, path)

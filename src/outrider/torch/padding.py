@@ -61,7 +61,7 @@ class Padding:
         def extended(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             out = np.empty((size, *array.shape[1:]), array.dtype)
             out[: len(array)] = array
-            out[len(array) :] = array[0]
+            out[len(array) :] = array[:1]
             return out
 
         return tree.map(extended, batch)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from outrider.errors import ConfigError, EnvironmentFailure, explain
-from outrider.spaces import fixed_part
+from outrider.spaces import stored_part
 from outrider.vector.store import Store
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Description:
 
     Attributes:
         observation_space: of one environment, as declared.
-        space: the same without leaves of no fixed size: what is stored.
+        space: the same without leaves that nobody knows how to store.
         left_out: paths of those leaves.
     """
 
@@ -176,14 +176,15 @@ def describe(envs: Sequence[gymnasium.Env[Any, Any]], first: int) -> Description
     """Describe the first of `envs` (lanes `first`, ...) and refuse others whose spaces differ from its.
 
     Raises:
-        ConfigError: the spaces differ, or nothing of the observation has a fixed size.
+        ConfigError: the spaces differ, or nothing of the observation can be stored.
     """
     env = envs[0]
-    fixed, left_out = fixed_part(env.observation_space)
-    if fixed is None:
+    stored, left_out = stored_part(env.observation_space)
+    if stored is None:
         raise ConfigError(
             explain(
-                expected="an observation space with a Box, Discrete, MultiDiscrete or MultiBinary leaf",
+                expected="an observation space with a leaf that is a Box, Discrete, MultiDiscrete, MultiBinary, Text, "
+                "Sequence or Graph",
                 found=repr(env.observation_space),
                 where=f"lane {first}",
                 fix="wrap the environment so that its observation becomes arrays of fixed shape",
@@ -192,7 +193,7 @@ def describe(envs: Sequence[gymnasium.Env[Any, Any]], first: int) -> Description
     description = Description(
         env.observation_space,
         env.action_space,
-        fixed,
+        stored,
         tuple(left_out),
         dict(env.metadata),
         env.spec,
@@ -211,7 +212,7 @@ def one_description(described: Sequence[tuple[int, Description]]) -> Description
     if first.left_out:
         names = ", ".join(f"'{path}'" for path in first.left_out)
         warnings.warn(
-            f"observations are stored without {names}: these leaves have no fixed size. "
+            f"observations are stored without {names}: leaves of such spaces cannot be stored. "
             "Wrap the environment (e.g. gymnasium.wrappers.FilterObservation) to leave them out yourself.",
             stacklevel=4,
         )

@@ -10,8 +10,9 @@ import numpy as np
 from outrider import tree
 from outrider.memory.mapping import Mapping
 from outrider.memory.pool import RowPool
+from outrider.memory.ragged import RaggedLeaf
 from outrider.memory.rows import Layout, Rows
-from outrider.spaces import leaf_specs
+from outrider.spaces import leaf_specs, observation_specs
 from outrider.spec import LeafSpec, row_nbytes
 from outrider.tree import Tree
 
@@ -41,7 +42,7 @@ class Frame:
         num_envs: lanes in all; the distance in rows from a step to the next one of its lane.
         rows: layout of obs, reward, terminated, truncated, by row number.
         mailbox: layout of the actions and requests, by lane.
-        space: the observation space of one environment, without leaves of no fixed size.
+        space: the observation space of one environment, without leaves that cannot be stored.
         final: first of `num_envs` rows that take the true last observation of a lane that was reset in the same step.
     """
 
@@ -54,7 +55,7 @@ class Frame:
     @classmethod
     def divide(cls, mapping: Mapping, num_envs: int, space: Space[Any], action_space: Space[Any]) -> Frame:
         """Give the mailbox what it needs and the environments' rows the rest of the first half of the mapping."""
-        observation, action = leaf_specs(space, "observation space"), leaf_specs(action_space, "action space")
+        observation, action = observation_specs(space), leaf_specs(action_space, "action space")
         mail = {"action": action, "row": COUNTER, "op": SMALL, "want": SMALL, "ended": FLAG}
         mail |= dict.fromkeys(("request", "done", "taken"), COUNTER)
         mailbox = Layout.fit(mail, HEADERS_NBYTES, mapping.nbytes // 2, most=num_envs)
@@ -68,6 +69,7 @@ class Store:
 
     Attributes:
         obs, reward, terminated, truncated: arrays by row number.
+        ragged: those leaves of `obs` that are no arrays; they belong to this process alone.
         action: tree of arrays [num_envs, ...]: what the environments are to be given next.
         parking: first of `num_envs` rows that keep the current observations between the calls of a collector.
         scratch: first of `2 * num_envs` rows for those who bring no rows of their own.
@@ -79,6 +81,7 @@ class Store:
         self.rows = Rows(mapping, frame.rows)
         self.mailbox = Rows(mapping, frame.mailbox)
         self.obs: Tree = self.rows.arrays["obs"]
+        self.ragged = list(self.rows.ragged.values())
         self.reward: np.ndarray = self.rows.arrays["reward"]
         self.terminated: np.ndarray = self.rows.arrays["terminated"]
         self.truncated: np.ndarray = self.rows.arrays["truncated"]
@@ -110,7 +113,21 @@ class Store:
         """Views of `rows` of the observations, and of reward and flags of the steps that led there."""
         steps, here = self.before(rows), slice(rows.start, rows.stop)
         flags = {key: self.rows.arrays[key][steps] for key in ("reward", "terminated", "truncated")}
-        return {"obs": tree.take(self.obs, here), **flags}
+        obs = tree.map(lambda leaf: leaf.window(here) if isinstance(leaf, RaggedLeaf) else leaf[here], self.obs)
+        return {"obs": obs, **flags}
+
+    def observation(self, row: int) -> Tree:
+        """A copy of the observation in a row, as an environment returns it."""
+        return tree.map(lambda leaf: leaf[row] if isinstance(leaf, RaggedLeaf) else leaf[row].copy(), self.obs)
+
+    def take_ragged(self, start: int = 0, stop: int | None = None) -> list[dict[int, Any]]:
+        """Remove the values of ragged leaves in rows [start, stop), by default all, for `put_ragged` elsewhere."""
+        return [leaf.take(start, stop) for leaf in self.ragged]
+
+    def put_ragged(self, values: list[dict[int, Any]]) -> None:
+        """Write values of ragged leaves, by row."""
+        for leaf, some in zip(self.ragged, values, strict=True):
+            leaf.put(some)
 
     def columns(self, specs: Tree) -> Rows:
         """Make further columns with the same row numbers, in the second half of the mapping."""
