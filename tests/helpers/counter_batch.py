@@ -78,7 +78,7 @@ class CounterBatch(VectorEnv):
             self.count[ended] = 0
         else:
             self.over[:] = ended
-        terminated, truncated = (ended & ~self.truncate, ended & self.truncate)
+        terminated, truncated = ended & (not self.truncate), ended & self.truncate
         return self.observations(), self.wrap(self.rewards), self.wrap(terminated), self.wrap(truncated), infos
 
     def finals(self, ended, infos):

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outrider.testing.arrivals import ArrivalConformance as ArrivalConformance
     from outrider.testing.arrivals import FirstFinishersConformance as FirstFinishersConformance
+    from outrider.testing.batches import BatchConformance as BatchConformance
     from outrider.testing.collector import CollectorConformance as CollectorConformance
     from outrider.testing.vec_env import VecEnvConformance as VecEnvConformance
 
 _HOMES = {
     "ArrivalConformance": "outrider.testing.arrivals",
+    "BatchConformance": "outrider.testing.batches",
     "CollectorConformance": "outrider.testing.collector",
     "FirstFinishersConformance": "outrider.testing.arrivals",
     "VecEnvConformance": "outrider.testing.vec_env",
