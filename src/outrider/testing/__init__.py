@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from outrider.testing.arrivals import FirstFinishersConformance as FirstFinishersConformance
     from outrider.testing.batches import BatchConformance as BatchConformance
     from outrider.testing.collector import CollectorConformance as CollectorConformance
+    from outrider.testing.gymnasium_face import GymnasiumConformance as GymnasiumConformance
     from outrider.testing.vec_env import VecEnvConformance as VecEnvConformance
 
 _HOMES = {
@@ -20,6 +21,7 @@ _HOMES = {
     "BatchConformance": "outrider.testing.batches",
     "CollectorConformance": "outrider.testing.collector",
     "FirstFinishersConformance": "outrider.testing.arrivals",
+    "GymnasiumConformance": "outrider.testing.gymnasium_face",
     "VecEnvConformance": "outrider.testing.vec_env",
 }
 

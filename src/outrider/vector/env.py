@@ -100,7 +100,7 @@ class VecEnv(Lanes):
 
     Attributes:
         num_envs: number of lanes.
-        single_observation_space: of one environment, without leaves that have no fixed size.
+        single_observation_space: of one environment, without leaves that cannot be stored.
         metadata: of one environment, and the mode under "autoreset_mode".
         driver: runs the environments; `driver.store` holds the rows that they write.
         name: the id or the name of the factory.
@@ -127,7 +127,8 @@ class VecEnv(Lanes):
         self.render_mode = described.render_mode
         self._autoreset = autoreset(autoreset_mode)
         self._scratch = self.store.step_at(self._scratch_rows)
-        self._lends = self._autoreset.lends and self.num_envs * self.store.row_nbytes >= WORTH_LENDING
+        large = self.num_envs * self.store.row_nbytes >= WORTH_LENDING
+        self._lends = self._autoreset.lends and large and not self.store.ragged
         # The rows that the last step has lent are kept until the next one: a reset of other lanes returns them again.
         self._lent: Any = None
 
@@ -166,7 +167,7 @@ class VecEnv(Lanes):
             self._bring_home()
         self.arrange_resets(lanes, seed, None if options is None else [options] * len(lanes))
         self.post(lanes, self._own_rows(lanes), RESET, ALL_INFOS)
-        infos = self._gymnasium_infos(self._recv(None))
+        infos = self._gymnasium_infos(self._recv_all())
         self._lent = None
         return tree.map(COPY, self._scratch["obs"]), infos
 
@@ -196,7 +197,7 @@ class VecEnv(Lanes):
         if self._lends:
             return self._lending_step(op, only_reset)
         self.post(self.lanes, self._scratch_rows, op, ALL_INFOS)
-        back = self._recv(None)
+        back = self._recv_all()
         infos = self._gymnasium_infos(back) if back.ended or back.info or back.batch_info else {}
         here = self._scratch
         flags = here["reward"].copy(), here["terminated"].copy(), here["truncated"].copy()
@@ -212,7 +213,7 @@ class VecEnv(Lanes):
         block = store.pool.take(count)
         first = block + self.num_envs
         self.post(self.lanes, range(first, first + self.num_envs), op, ALL_INFOS)
-        back = self._recv(None)
+        back = self._recv_all()
         infos = self._gymnasium_infos(back) if back.ended or back.info or back.batch_info else {}
         steps = slice(block, first)
         flags = store.reward[steps].copy(), store.terminated[steps].copy(), store.truncated[steps].copy()
@@ -229,8 +230,7 @@ class VecEnv(Lanes):
         for lane in sorted({*back.ended, *back.info}):
             # A lane that stays at its end has its last observation among the others.
             if lane in rows and self._ops[lane] != AT_END and lane not in back.blind:
-                last = tree.map(lambda leaf, row=rows[lane]: leaf[row].copy(), self.store.obs)
-                final = {"final_obs": last, "final_info": back.final_info.get(lane, {})}
+                final = {"final_obs": self.store.observation(rows[lane]), "final_info": back.final_info.get(lane, {})}
                 infos = self._add_info(infos, final, lane)
             infos = self._add_info(infos, back.info.get(lane, {}), lane)
         return infos

@@ -12,7 +12,23 @@ from outrider.errors import ConfigError, SpecError, explain
 from outrider.tree import Tree
 from outrider.vector.store import indexer
 
-__all__ = ["check_lanes", "check_mask", "lane_values", "reset_arguments", "write_actions"]
+__all__ = [
+    "ActionTypeError",
+    "MaskTypeError",
+    "check_lanes",
+    "check_mask",
+    "lane_values",
+    "reset_arguments",
+    "write_actions",
+]
+
+
+class MaskTypeError(ConfigError, TypeError):
+    """A reset mask that is no array, or not of booleans: a `TypeError` as well, as in Gymnasium."""
+
+
+class ActionTypeError(SpecError, TypeError):
+    """One number where a batch of actions is needed: a `TypeError` as well, as in Gymnasium."""
 
 
 def check_lanes(env_ids: Any, away: np.ndarray) -> np.ndarray:
@@ -71,7 +87,8 @@ def _write_leaf(leaf: np.ndarray, given: Any, lanes: Any) -> None:
     expected = (len(lanes), *leaf.shape[1:])
     fits = array.dtype == leaf.dtype or _keeps_values(array, leaf.dtype)
     if array.shape != expected or not fits:
-        raise SpecError(
+        kind = SpecError if array.ndim else ActionTypeError
+        raise kind(
             explain(
                 expected=f"shape {expected}, dtype {leaf.dtype}",
                 found=f"shape {array.shape}, dtype {array.dtype}",
@@ -93,13 +110,15 @@ def check_mask(mask: Any, num_envs: int) -> np.ndarray:
     """Return the lanes that a reset mask marks.
 
     Raises:
-        ConfigError: it is not a bool array [num_envs] with at least one True.
+        ConfigError: it is not a bool array [num_envs] with at least one True; a `MaskTypeError` if its type is wrong.
     """
-    if not isinstance(mask, np.ndarray) or mask.shape != (num_envs,) or mask.dtype != np.bool_ or not mask.any():
-        raise ConfigError(
+    typed = isinstance(mask, np.ndarray) and mask.dtype == np.bool_
+    if not typed or mask.shape != (num_envs,) or not mask.any():
+        kind = ConfigError if typed else MaskTypeError
+        raise kind(
             explain(
                 expected=f"a bool array [{num_envs}] with at least one True",
-                found=repr(mask),
+                found=f"shape {mask.shape}, dtype {mask.dtype}" if isinstance(mask, np.ndarray) else repr(mask),
                 where="options['reset_mask']",
                 fix="mark the lanes to reset",
             )
