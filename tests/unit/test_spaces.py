@@ -11,7 +11,10 @@ from outrider.spec import LeafSpec, RaggedSpec
 from outrider.testing.envs import CASES, same
 
 
-@pytest.mark.parametrize("name", tuple(CASES))
+FIXED = [name for name in CASES if name not in {"text", "graph", "stack", "ragged"}]
+
+
+@pytest.mark.parametrize("name", FIXED)
 def test_what_is_written_is_read_back_as_a_member_of_the_space(name):
     for space in CASES[name]:
         arrays = tree.zeros(leaf_specs(space), 5)

@@ -51,27 +51,28 @@ def test_equals_gymnasiums_own_environments(name):
     theirs.close()
 
 
-class WordsEnv(CounterEnv):
-    """Has a leaf without a fixed size."""
+class EitherEnv(CounterEnv):
+    """Has leaves that nobody can store."""
 
     def __init__(self, *, everything=False):
         super().__init__()
-        words = {"mission": spaces.Text(20), "goal": spaces.Dict({"name": spaces.Text(5)})}
-        self.observation_space = spaces.Dict(words if everything else {"count": self.observation_space, **words})
+        either = spaces.OneOf([spaces.Discrete(2), spaces.Text(5)])
+        parts = {"which": either, "goal": spaces.Dict({"name": either})}
+        self.observation_space = spaces.Dict(parts if everything else {"count": self.observation_space, **parts})
 
     def observation(self):
-        return {"count": super().observation(), "mission": "go there", "goal": {"name": "x"}}
+        return {"count": super().observation(), "which": (0, 1), "goal": {"name": (1, "x")}}
 
 
-def test_leaves_without_a_fixed_size_are_left_out_with_a_warning():
-    with pytest.warns(UserWarning, match="'goal/name', 'mission'"):
-        envs = outrider.make_vec(WordsEnv, 2)
+def test_leaves_that_nobody_can_store_are_left_out_with_a_warning():
+    with pytest.warns(UserWarning, match="'goal/name', 'which'"):
+        envs = outrider.make_vec(EitherEnv, 2)
     with envs:
         assert envs.single_observation_space == spaces.Dict({"count": CounterEnv().observation_space})
         envs.reset()
         assert envs.step(np.zeros(2, np.int64))[0]["count"].tolist() == [[1], [1]]
     with pytest.raises(ConfigError, match="lane 0"):
-        outrider.make_vec(lambda: WordsEnv(everything=True), 2)
+        outrider.make_vec(lambda: EitherEnv(everything=True), 2)
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,32 @@ CASES: dict[str, tuple[gymnasium.Space[Any], gymnasium.Space[Any]]] = {
             }
         ),
     ),
+    "text": (spaces.Text(12, min_length=0, charset="ab \0é"), spaces.Discrete(3)),
+    "graph": (spaces.Graph(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(3)), spaces.Discrete(3)),
+    "stack": (
+        spaces.Sequence(spaces.Dict(a=spaces.Box(-1.0, 1.0, (3,), np.float64), b=spaces.Discrete(5)), stack=True),
+        spaces.MultiBinary(2),
+    ),
+    "ragged": (
+        spaces.Dict(
+            {
+                "words": spaces.Tuple((spaces.Text(5), spaces.Discrete(3))),
+                "frame": spaces.Box(0, 255, (4, 4), np.uint8),
+                "inner": spaces.Dict(
+                    {
+                        "numbers": spaces.Sequence(spaces.Discrete(9, start=-4)),
+                        "deep": spaces.Sequence(
+                            spaces.Tuple((spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Text(3)))
+                        ),
+                    }
+                ),
+            }
+        ),
+        spaces.Discrete(3),
+    ),
 }
-"""Observation and action spaces by name: every kind of leaf, scalar, ragged in depth, and integers beyond 2**53."""
+"""Observation and action spaces by name: every kind of leaf, scalar, ragged in depth, without fixed size, and integers
+beyond 2**53."""
 
 
 class Sampled(gymnasium.Env[Any, Any]):

@@ -119,6 +119,8 @@ class FirstFinishers(ProcessDriver):
 
     def _take(self, arrived: np.ndarray) -> Returned:
         """Return these lanes, which are from now on no longer under way."""
+        if self._ragged:
+            self._read_ragged()
         infos, final_infos = self._infos
         for some, final in self._crew.take("infos"):
             infos.update(some)

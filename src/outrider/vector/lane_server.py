@@ -57,6 +57,8 @@ class LaneServer(Server):
         self._ended[index] = ended
         if want:
             self._send_infos()
+        if self._ragged:
+            self._send_ragged()
         channel.fence()
         self._done[index] = self._begun[index]
         channel.fence()

@@ -15,6 +15,7 @@ import numpy as np
 
 from outrider.errors import ClosedError, ConfigError, EnvironmentFailure, explain
 from outrider.memory.mapping import shared_mapping
+from outrider.undisturbed import undisturbed
 from outrider.vector.bells import Fence
 from outrider.vector.counts import arrivals, share_out
 from outrider.vector.crew import FAILING_TIME, Crew, packed, share
@@ -168,6 +169,7 @@ class ProcessDriver(Driver):
         self._ended = [0] * len(crew.members)
         self._busy: set[int] = set()
         self._posted: list[Any] = []
+        self._ragged = bool(store.ragged)
         self._closer = util.Finalize(self, Crew.close, (crew, FAILING_TIME), exitpriority=10)
 
     def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:
@@ -221,10 +223,18 @@ class ProcessDriver(Driver):
         for some, final in self._crew.take("infos"):
             infos[0].update(some)
             infos[1].update(final)
+        if self._ragged:
+            self._read_ragged()
         ended = self._take_ended()
         if len(posted) > 1:
             ended = lanes[np.isin(lanes, ended)].tolist()
         return Returned(lanes, ended, *infos)
+
+    def _read_ragged(self) -> None:
+        """Write the ragged values that workers have sent to their rows."""
+        with undisturbed():
+            for values in self._crew.take("ragged"):
+                self.store.put_ragged(values)
 
     def _wait_for_workers(self) -> None:
         """Return when every busy worker has finished; look a few times before blocking."""

@@ -170,6 +170,7 @@ class Server:
         store = group.store
         mine = slice(group.first, group.first + len(group.envs))
         self._lanes = range(mine.start, mine.stop)
+        self._ragged = bool(store.ragged)
         mailbox = store.mailbox.arrays
         self._requests, self._rows = mailbox["request"][mine], mailbox["row"][mine]
         self._ops, self._wants, self._ended = mailbox["op"][mine], mailbox["want"][mine], mailbox["ended"][mine]
@@ -228,7 +229,13 @@ class Server:
             self._ended[lane - group.first] = True
         if want:
             self._send_infos()
+        if self._ragged:
+            self._send_ragged()
         self._channel.finish(number, len(ended))
+
+    def _send_ragged(self) -> None:
+        """Send what was written to ragged leaves, by row: they are no shared memory."""
+        self._channel.send("ragged", self._group.store.take_ragged())
 
     def _send_infos(self) -> None:
         infos, final_infos = self._group.take_infos()
