@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from outrider.records import Steps as Steps
     from outrider.records import StepSpec as StepSpec
     from outrider.vector.env import VecEnv as VecEnv
-    from outrider.vector.env import make_vec as make_vec
     from outrider.vector.inline import Inline as Inline
+    from outrider.vector.make import make_vec as make_vec
     from outrider.vector.plan import Envs as Envs
     from outrider.vector.processes import Processes as Processes
     from outrider.vector.recovery import Drop as Drop
@@ -66,7 +66,7 @@ _HOMES = {
     "Threads": "outrider.vector.threads",
     "Restart": "outrider.vector.recovery",
     "VecEnv": "outrider.vector.env",
-    "make_vec": "outrider.vector.env",
+    "make_vec": "outrider.vector.make",
 }
 
 _SUBMODULES = ("interop", "testing", "torch")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import secrets
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from outrider.errors import ConfigError, explain
 
-__all__ = ["NOISE", "lane_seed", "lane_seeds", "resolve_seed", "seed_globals"]
+__all__ = ["NOISE", "kept_globals", "lane_seed", "lane_seeds", "resolve_seed", "seed_globals"]
 
 ENVIRONMENT, NOISE, WORKER = 0, 1, 2
 """Purposes: each has a stream of its own, so that adding noise moves no environment."""
@@ -59,3 +61,25 @@ def seed_globals(seed: int) -> None:
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the global generator is what is being seeded
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed % 2**63)
+
+
+@contextmanager
+def kept_globals() -> Iterator[None]:
+    """Leave the global generators of this process as they were, whatever draws from them in the block.
+
+    Example:
+        >>> state = random.getstate()
+        >>> with kept_globals():
+        ...     _ = random.random()
+        >>> random.getstate() == state
+        True
+    """
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - it is the global generator that is kept
+    torch = sys.modules["torch"].get_rng_state() if "torch" in sys.modules else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002 - likewise
+        if torch is not None:
+            sys.modules["torch"].set_rng_state(torch)

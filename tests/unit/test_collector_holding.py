@@ -242,7 +242,10 @@ class Interrupting(CounterEnv):
 
 
 def test_rows_before_an_interrupt_stay_countable():
-    with outrider.make_vec(Interrupting, 2) as envs, outrider.Collector(envs, zeros, seed=0) as collector:
+    with (
+        outrider.make_vec(Interrupting, 2, backend=outrider.Inline()) as envs,
+        outrider.Collector(envs, zeros, seed=0) as collector,
+    ):
         with pytest.raises(KeyboardInterrupt):
             collector.rollout(9)
         assert (collector.stats.steps, collector.stats.carried) == (6, 6)

@@ -23,8 +23,8 @@ from outrider.collect.parallel import ParallelCollector
 from outrider.dataset import Dataset
 from outrider.errors import EnvironmentFailure, PolicyError
 from outrider.records import StepSpec
-from outrider.vector.env import make_vec
 from outrider.vector.inline import Inline
+from outrider.vector.make import make_vec
 from outrider.vector.plan import Envs
 
 __all__ = ["Request", "run"]

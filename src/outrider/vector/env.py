@@ -11,84 +11,22 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from outrider import tree
-from outrider.errors import ConfigError, OutriderError, explain
+from outrider.errors import OutriderError
 from outrider.tree import Tree
 from outrider.vector.arrival import Arrival
 from outrider.vector.attributes import Attributes
-from outrider.vector.autoreset import autoreset, check_mode
-from outrider.vector.batched import refusal
-from outrider.vector.driver import RESET, Backend, Driver
+from outrider.vector.autoreset import autoreset
+from outrider.vector.driver import RESET, Driver
 from outrider.vector.group import ALL_INFOS
-from outrider.vector.inline import Inline
 from outrider.vector.lanes import AT_END, Lanes
-from outrider.vector.plan import Envs, EnvSource, as_plan
 from outrider.vector.requests import check_lanes, check_mask, lane_values, write_actions
-from outrider.vector.take_over import take_over
 
-__all__ = ["VecEnv", "make_vec"]
+__all__ = ["VecEnv"]
 
 COPY = operator.methodcaller("copy")
 
 WORTH_LENDING = 1 << 17
 """Bytes of observations above which `step` lends fresh rows instead of copying out of the same ones."""
-
-
-def make_vec(
-    env: Envs | EnvSource,
-    num_envs: int | None = None,
-    *,
-    backend: Backend | str = "auto",
-    autoreset_mode: AutoresetMode | str | None = None,
-) -> VecEnv:
-    """Start environments; the result is a `gymnasium.vector.VectorEnv`.
-
-    Args:
-        env: a plan, a Gymnasium id, a factory, a list of factories, or a batch of environments that exists already: a
-            `gymnasium.vector.VectorEnv` or an EnvPool pool, which is taken over and closed with the result.
-        num_envs: how many; not beside a plan, a list or a batch.
-        backend: where they run: `Inline()`, `Processes(...)`, or "auto", which at present means `Inline()`.
-        autoreset_mode: when `step()` resets a lane that has ended, as Gymnasium has it: "SameStep" (in the step that
-            ends it), "NextStep" (in the step after, whose action it does not see) or "Disabled" (never: call
-            `reset(options={"reset_mask": mask})`). Collectors are not affected. None: same-step, or as a batch does it,
-            which cannot be changed.
-
-    Raises:
-        ConfigError: arguments that cannot be used; nothing has been started then.
-        EnvironmentFailure: an environment could not be made.
-
-    Example:
-        >>> envs = make_vec("CartPole-v1", 3)
-        >>> obs, info = envs.reset(seed=0)
-        >>> obs.shape
-        (3, 4)
-        >>> envs.close()
-    """
-    mode = None if autoreset_mode is None else check_mode(autoreset_mode)
-    plan = as_plan(env, num_envs)
-    if plan.batch is not None:
-        return _of_batch(plan, backend, mode)
-    if backend == "auto":
-        backend = Inline()
-    if isinstance(backend, (str, type)) or not isinstance(backend, Backend):
-        raise ConfigError(
-            explain(
-                expected="Inline(), Processes(...) or 'auto'",
-                found=repr(backend),
-                where="backend",
-                fix="pass e.g. outrider.Processes(workers=2)",
-            )
-        )
-    mode = mode or AutoresetMode.SAME_STEP
-    return VecEnv(backend.start(plan), plan.name, info_keys=plan.info_keys, autoreset_mode=mode)
-
-
-def _of_batch(plan: Envs, backend: Backend | str, mode: AutoresetMode | None) -> VecEnv:
-    """Take over environments that exist already."""
-    if backend != "auto":
-        found, fix = f"{backend!r} for an instance of {type(plan.batch).__name__}", "leave it out, or pass a factory"
-        raise refusal("backend='auto': environments that exist run where they were made", found, "backend", fix)
-    driver, own = take_over(plan.batch, plan.info_keys, mode)
-    return VecEnv(driver, plan.name, info_keys=plan.info_keys, autoreset_mode=own)
 
 
 class VecEnv(Lanes):
@@ -105,7 +43,10 @@ class VecEnv(Lanes):
         driver: runs the environments; `driver.store` holds the rows that they write.
         name: the id or the name of the factory.
         info_keys: keys of info dicts that become columns of rollouts.
+        backend_reason: what `backend="auto"` chose, and why; empty where there was no choice.
     """
+
+    backend_reason = ""
 
     def __init__(
         self,
@@ -247,7 +188,8 @@ class VecEnv(Lanes):
             ConfigError: a lane is named twice or does not exist.
 
         Example:
-            >>> with make_vec("CartPole-v1", 3) as envs:
+            >>> import outrider
+            >>> with outrider.make_vec("CartPole-v1", 3) as envs:
             ...     envs.at([2, 0]).set_attr("gravity", [1.6, 3.7])
             ...     envs.get_attr("gravity")
             (3.7, 9.8, 1.6)
