@@ -94,6 +94,7 @@ class BatchDriver(Driver):
         self._open = True
         self._write = batch_writer(description.observation_space, self.store.obs)
         self._write_one = observation_writer(description.observation_space, self.store.obs)
+        self._everyone = np.arange(num_envs)
         self._spare = np.ones(num_envs, np.bool_)
         # Lanes whose last step ended their episode, and which were not reset since.
         self._at_end = np.zeros(num_envs, np.bool_)
@@ -161,13 +162,19 @@ class BatchDriver(Driver):
         Rows of lanes that the step has reset get no reward and no flags.
         """
         store = self.store
-        self._write(batch.obs, batch.count, chosen, rows)
-        steps = rows - store.num_envs
+        at: Any = rows
+        steps: Any = rows - store.num_envs
+        if chosen is None and np.array_equal(rows, self._everyone + rows[0]):
+            # One copy for all of them.
+            at, steps = (slice(int(some[0]), int(some[-1]) + 1) for some in (rows, steps))
+        self._write(batch.obs, batch.count, chosen, at)
         part = slice(None) if chosen is None else chosen
-        stepped = ~self._at_end[lanes]
-        store.reward[steps] = np.where(stepped, batch.reward[part], 0.0)
-        store.terminated[steps] = terminated = batch.terminated[part] & stepped
-        store.truncated[steps] = truncated = batch.truncated[part] & stepped
+        reward, terminated, truncated = batch.reward[part], batch.terminated[part], batch.truncated[part]
+        only_reset = self._at_end[lanes]
+        if only_reset.any():
+            reward = np.where(only_reset, 0.0, reward)
+            terminated, truncated = terminated & ~only_reset, truncated & ~only_reset
+        store.reward[steps], store.terminated[steps], store.truncated[steps] = reward, terminated, truncated
         ended: np.ndarray = terminated | truncated
         return ended
 

@@ -144,4 +144,4 @@ def one_each(values: Any, count: int, dtype: type[np.generic], what: str) -> np.
                 fix="return a batch with one for each",
             )
         )
-    return array.astype(dtype)
+    return array.astype(dtype, copy=False)

@@ -75,10 +75,9 @@ class PoolDriver(BatchDriver):
             ConfigError: a lane was not reset; nothing has been touched.
         """
         numbers = numbers_of(lanes)
-        ops = np.broadcast_to(np.asarray(op, np.int8), numbers.shape)
-        unready = numbers[(ops != RESET) & self._spare[numbers] & ~self._at_end[numbers]]
-        if len(unready):
-            raise refusal("lanes that were reset", f"lanes {unready.tolist()} without", "step", "reset them first")
+        ops = np.full(len(numbers), op, np.int8) if isinstance(op, int) else np.asarray(op, np.int8)
+        if self._spare.any():
+            self._check_steps(numbers[ops != RESET])
         self._number += 1
         self._ops[numbers], self._rows[numbers], self._wants[numbers] = ops, numbers_of(rows), want
         self._requests[numbers] = self._number
@@ -87,11 +86,16 @@ class PoolDriver(BatchDriver):
             self._whole = self._number
         # A step of a lane at its end is a reset. The pool counts the environments of each of its requests from 0.
         resets = (ops == RESET) & ~self._at_end[numbers]
-        for part in (numbers[~resets], numbers[resets]):
+        for part in (numbers[~resets], numbers[resets]) if resets.any() else (numbers,):
             if len(part) and self.wait_for is None:
                 self._queued.append(part)
             elif len(part):
                 self._send(part)
+
+    def _check_steps(self, lanes: np.ndarray) -> None:
+        unready = lanes[self._spare[lanes] & ~self._at_end[lanes]]
+        if len(unready):
+            raise refusal("lanes that were reset", f"lanes {unready.tolist()} without", "step", "reset them first")
 
     def _send(self, lanes: np.ndarray) -> None:
         """Give the pool one request: lanes that are all to be stepped, or all to be reset."""
@@ -194,29 +198,33 @@ class PoolDriver(BatchDriver):
             ids = np.asarray(infos["env_id"]).astype(np.int64)
             batch = Batch.of(step, count)
             asked = self._ops[ids] != SPARE_RESET
-            in_order = count == self.num_envs and bool(asked.all()) and bool((ids == np.arange(count)).all())
-            self._put_down(batch, None if in_order else np.flatnonzero(asked), ids[asked])
+            if count == self.num_envs and np.array_equal(ids, self._everyone) and asked.all():
+                self._put_down(batch, None, ids)
+            else:
+                self._put_down(batch, np.flatnonzero(asked), ids[asked])
+                self._at_end[ids[~asked]] = False
             self._ops[ids] = NOT_SENT
-            self._at_end[ids[~asked]] = False
 
     def _put_down(self, batch: Batch, chosen: Any, lanes: np.ndarray) -> None:
         """Write what `lanes` got, which is the `chosen` part of a batch, and note where they stand."""
         found = self._found
-        found.lanes = np.concatenate([found.lanes, lanes])
-        ops, rows, at_end = self._ops[lanes], self._rows[lanes], self._at_end[lanes]
-        index = np.arange(batch.count) if chosen is None else chosen
-        self._check_resets(batch, index[at_end | (ops == RESET)])
-        ended = self._put_step(batch, chosen, lanes, rows)
-        aside = ended & (ops == STEP)
-        if aside.any():
+        found.lanes = np.concatenate([found.lanes, lanes]) if len(found.lanes) else lanes
+        ops, wants, at_end = self._ops[lanes], self._wants[lanes], self._at_end[lanes]
+        index = self._everyone if chosen is None else chosen
+        resets = ops == RESET
+        if at_end.any() or resets.any():
+            self._check_resets(batch, index[at_end | resets])
+            found.dummies += lanes[at_end & ~resets].tolist()
+        ended = self._put_step(batch, chosen, lanes, self._rows[lanes])
+        if ended.any():
+            aside = ended & (ops == STEP)
             self._write(batch.obs, batch.count, index[aside], self.store.final + lanes[aside])
-        found.ended += lanes[ended].tolist()
-        found.dummies += lanes[at_end & (ops != RESET)].tolist()
-        for want in np.unique(self._wants[lanes]).tolist():
-            some = self._wants[lanes] == want
+            self._spare[lanes] |= ended & ~aside
+            found.ended += lanes[ended].tolist()
+        for want in np.unique(wants).tolist() if wants.any() else ():
+            some = wants == want
             self._keep_infos(found, batch, lanes[some], None if chosen is None and some.all() else index[some], want)
-        self._at_end[lanes], self._fresh[lanes] = ended, ops == RESET
-        self._spare[lanes] |= ended & (ops != STEP)
+        self._at_end[lanes], self._fresh[lanes] = ended, resets
 
     def _check_resets(self, batch: Batch, index: np.ndarray) -> None:
         """Make sure that environments that should have been reset were, whatever a version of EnvPool does."""
@@ -241,12 +249,16 @@ class PoolDriver(BatchDriver):
         found, self._found = self._found, Returned(NOBODY, [])
         self._fresh[:] = False
         lanes: np.ndarray = found.lanes
+        whole = len(lanes) == self.num_envs and bool((self._requests == self._whole).all())
+        if whole and np.array_equal(lanes, self._everyone):
+            found.lanes = range(self.num_envs)
+            return found
         found.lanes = lanes = lanes[np.lexsort((lanes, self._requests[lanes]))]
         if found.ended or found.dummies:
             place = dict(zip(lanes.tolist(), range(len(lanes)), strict=True))
             found.ended.sort(key=place.__getitem__)
             found.dummies.sort(key=place.__getitem__)
-        if len(lanes) == self.num_envs and (self._requests == self._whole).all():
+        if whole:
             found.lanes = range(self.num_envs)
         return found
 

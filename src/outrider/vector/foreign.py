@@ -133,7 +133,7 @@ class ForeignDriver(BatchDriver):
         rest = self._explicit(request)
         if not len(rest):
             return
-        others = np.setdiff1d(np.arange(self.num_envs), rest)
+        others = np.setdiff1d(self._everyone, rest)
         if len(others) and not self._takes_mask and (request.steps or not self._spare[others].all()):
             raise refusal(
                 "a reset of all lanes: it is not known that this vector environment can reset some of them",
@@ -184,12 +184,13 @@ class ForeignDriver(BatchDriver):
         if request is None:
             return Returned(range(0), [])
         found = Returned(range(self.num_envs) if request.whole else request.lanes, [])
-        explicit = request.part(np.isin(request.lanes, self._explicit(request)))
+        resets = self._explicit(request)
+        explicit = request.part(np.isin(request.lanes, resets)) if len(resets) else None
         # After an interruption nobody knows where they are.
         spare, self._spare = self._spare, np.ones(self.num_envs, np.bool_)
         if request.steps:
-            self._step(request.part(~np.isin(request.lanes, explicit.lanes)), found)
-        if len(explicit.lanes):
+            self._step(request.part(~np.isin(request.lanes, resets)) if len(resets) else request, found)
+        if explicit is not None:
             self._reset(explicit, found)
         if found.ended:
             held = np.isin(request.lanes, found.ended) & (request.ops == STEP_AND_HOLD)
@@ -205,7 +206,7 @@ class ForeignDriver(BatchDriver):
         with self._calling("step"):
             batch = Batch.of(self._source.step(tree.map(np.copy, self.store.action)), self.num_envs)
             chosen = None if len(request.lanes) == self.num_envs else request.lanes
-            by_itself = self._resets_by_itself(np.arange(self.num_envs))
+            by_itself = self._resets_by_itself(self._everyone)
             ended = self._put_step(batch, chosen, request.lanes, request.rows)
             found.ended = request.lanes[ended].tolist()
             found.dummies = request.lanes[by_itself[request.lanes] & (request.ops != RESET)].tolist()
