@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from outrider import tree
+from outrider.errors import EnvironmentFailure
 from outrider.tree import Tree
 from outrider.vector.store import Store, indexer
 
@@ -28,6 +29,9 @@ class Arrival:
         dummies: lanes whose step did nothing but reset them; only of foreign environments that reset in the step after
             an end.
         blind: lanes in `ended` whose last observation is not known; only of foreign environments that do not tell it.
+        lost: lanes whose step did not happen, because the environment failed and was made anew: they are in `ended`,
+            too, with reward 0, `truncated`, and "restarted" among their infos.
+        dropped: lanes that failed and are gone for good, and why. They are not among `lanes`.
         batch_info: in place of `info` and `final_info`, the infos of all lanes as foreign environments gave them.
     """
 
@@ -40,6 +44,8 @@ class Arrival:
     final_info: dict[int, dict[str, Any]]
     dummies: list[int] = field(default_factory=list)
     blind: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    dropped: dict[int, EnvironmentFailure] = field(default_factory=dict)
     batch_info: dict[str, Any] | None = None
 
     @property

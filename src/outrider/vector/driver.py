@@ -102,6 +102,7 @@ class Driver(ABC):
     Attributes:
         wait_for: how many arrivals `recv` and a collector wait for; None: for everything under way.
         autoreset_mode: when the environments reset by themselves; None: as each operation says.
+        rebuilds: whether it makes environments that fail anew, so that steps may be lost.
         restarts: how often an environment, or a worker with all of its environments, was made anew after a failure.
         lost_steps: how many steps did not happen because of that.
         dropped: the lanes that failed and are gone for good, in order.
@@ -112,6 +113,7 @@ class Driver(ABC):
     num_envs: int
     wait_for: int | None = None
     autoreset_mode: AutoresetMode | None = None
+    rebuilds: bool = False
     restarts: int = 0
     lost_steps: int = 0
     dropped: tuple[int, ...] = ()

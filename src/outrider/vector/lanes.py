@@ -8,10 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from outrider import tree
 from outrider.errors import ClosedError, ConfigError, OutriderError, explain
 from outrider.tree import Tree
 from outrider.vector.arrival import Arrival
-from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD, Driver
+from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD, Driver, Returned
 from outrider.vector.group import NO_INFOS
 from outrider.vector.requests import check_lanes, reset_arguments, write_actions
 from outrider.vector.store import indexer, numbers_of
@@ -43,6 +44,8 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         self._away = np.zeros(self.store.num_envs, np.bool_)
         self._rows = np.arange(self.store.num_envs) + self._scratch_rows.start
         self._ops = np.full(self.store.num_envs, STEP, np.int8)
+        # Where they were before; kept where a step may be lost.
+        self._before = self._rows.copy()
 
     def post(self, lanes: Any, rows: Any, op: Any = STEP, want: int = NO_INFOS) -> None:
         """Start an operation on `lanes`, whose actions stand in `store.action`; observations go to `rows`.
@@ -57,6 +60,8 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         """
         at = indexer(lanes)
         before = self._rows[at].copy(), self._ops[at].copy()
+        if self.driver.rebuilds:
+            self._before[at] = before[0]
         self._away[at], self._rows[at], self._ops[at] = True, numbers_of(rows), op
         try:
             self.driver.post(lanes, rows, op, want)
@@ -104,7 +109,7 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         """Wait for what was sent: for all of it, or for as many lanes as the backend's `wait_for` says.
 
         Returns:
-            All lanes that have arrived, the oldest request first.
+            All lanes that have arrived, the oldest request first. None, if all that were under way have been dropped.
 
         Raises:
             OutriderError: nothing was sent, or the wait for it was interrupted before and cannot be gone on with.
@@ -118,8 +123,9 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
                 explain(expected="at least one lane under way", found="none", where="recv()", fix="call send() first")
             )
         back = self.driver.wait(least)
+        self._away[list(back.dropped)] = False
         at = indexer(back.lanes)
-        if not len(back.lanes):
+        if not len(back.lanes) and not back.dropped:
             self._away[:] = False
             raise OutriderError(
                 explain(
@@ -137,6 +143,8 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         arrival = Arrival(self.store, back.lanes, rows, back.ended, final, back.infos, back.final_infos)
         if back.dummies or back.blind or back.batch_infos is not None:
             arrival.dummies, arrival.blind, arrival.batch_info = back.dummies, back.blind, back.batch_infos
+        if back.lost or back.dropped:
+            self._settle(arrival, back)
         return arrival
 
     def _final_rows(self, ended: list[int]) -> np.ndarray:
@@ -147,10 +155,44 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         rows: np.ndarray = np.where(held, self._rows[lanes], self.store.final + lanes)
         return rows
 
+    def _recv_all(self) -> Arrival:
+        """Wait for everything that was sent, of which nothing may be missing.
+
+        Raises:
+            EnvironmentFailure: that of a lane that was dropped.
+        """
+        arrival = self._recv(None)
+        for failure in arrival.dropped.values():
+            raise failure
+        return arrival
+
+    def _settle(self, arrival: Arrival, back: Returned) -> None:
+        """Let each step that was lost look like one that was truncated and led to the reset observation."""
+        arrival.lost, arrival.dropped = back.lost, back.dropped
+        self._take_in(back.lost)
+        final = dict(zip(arrival.ended, arrival.final_rows.tolist(), strict=True))
+        final |= {lane: self.store.final + lane for lane in back.lost}
+        arrival.ended = [lane for lane in arrival.env_id.tolist() if lane in final]
+        arrival.final_rows = np.array([final[lane] for lane in arrival.ended], np.int64)
+        for lane in back.lost:
+            arrival.info[lane] = {**arrival.info.get(lane, {}), "restarted": True}
+
+    def _take_in(self, lost: list[int]) -> None:
+        """Put reset observations in place of those that did not come, and the last ones where such belong."""
+        store, lanes = self.store, np.array(lost, np.int64)
+        rows, aside = self._rows[lanes], store.final + lanes
+        last, begun = tree.take(store.obs, self._before[lanes]), tree.take(store.obs, aside)
+        tree.put(store.obs, rows, begun)
+        tree.put(store.obs, aside, last)
+        steps = rows - store.num_envs
+        store.reward[steps], store.terminated[steps], store.truncated[steps] = 0.0, False, True
+
     def drain(self) -> None:
         """Wait for what is under way and drop it."""
         if self._away.any():
-            self._final_rows(self.driver.wait().ended)
+            back = self.driver.wait()
+            self._final_rows(back.ended)
+            self._take_in(back.lost)
             self._away[:] = False
 
     def arrange_resets(self, lanes: Any, seeds: Any, options: Any) -> None:

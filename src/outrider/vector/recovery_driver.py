@@ -56,6 +56,8 @@ class _Surviving(FirstFinishers):
 class RestartingDriver(_Surviving):
     """Starts a worker anew when it has died or hangs; what raises is rebuilt by the worker itself."""
 
+    rebuilds = True
+
     def __init__(self, *arguments: Any, wait_for: int | None, plan: Envs, terms: Terms) -> None:
         super().__init__(*arguments, wait_for=wait_for)
         self._plan, self._terms = plan, terms
