@@ -413,3 +413,39 @@ def test_attributes_of_lanes():
         envs.step(ONES)
     with outrider.make_vec(CounterBatch()) as envs, pytest.raises(ConfigError, match="get_attr"):
         envs.get_attr("lengths")
+
+
+class Teller(gymnasium.Env):
+    """Has leaves of no fixed size."""
+
+    def __init__(self):
+        bag = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(9))
+        self.observation_space = gymnasium.spaces.Dict(words=gymnasium.spaces.Text(20), bag=bag)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.count = 0
+
+    def observation(self):
+        return {"words": f"step {self.count}", "bag": tuple(np.arange(self.count))}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self.observation(), {}
+
+    def step(self, action):
+        self.count += 1
+        return self.observation(), 1.0, self.count >= 2, False, {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ragged_leaves_come_through(mode):
+    with outrider.make_vec(SyncVectorEnv([Teller] * 2, autoreset_mode=mode)) as envs:
+        assert envs.reset()[0]["words"] == ("step 0", "step 0")
+        for _ in range(2):
+            envs.send(np.zeros(2, np.int64))
+            arrival = envs.recv()
+        first = 2 if mode == NEXT_STEP else 0
+        assert arrival.obs["words"].tolist() == [f"step {first}"] * 2
+        assert arrival.obs["bag"].tolist() == [tuple(range(first))] * 2
+        assert arrival.final_obs["words"].tolist() == ["step 2"] * 2
+        assert arrival.final_obs["bag"].tolist() == [(0, 1)] * 2
