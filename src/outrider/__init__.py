@@ -5,7 +5,7 @@
     Restart, Drop                what becomes of those that fail
     Collector                    rollouts, steps and episodes, collected in this process
     ParallelCollector            the same, collected by workers that run the policy
-    evaluate                     returns and lengths of whole episodes
+    evaluate, Video              returns and lengths of whole episodes, and what they looked like
     Policy, RandomPolicy         what decides; functions do too, and outrider.torch.TorchPolicy
     Rollout, Steps, Episodes     what comes back; Episode, Padded, StepSpec
     Dataset                      episodes on disk
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from outrider.collect.evaluate import evaluate as evaluate
     from outrider.collect.parallel import ParallelCollector as ParallelCollector
     from outrider.collect.stats import CollectStats as CollectStats
+    from outrider.collect.video import Video as Video
     from outrider.dataset import Dataset as Dataset
     from outrider.policies.base import Context as Context
     from outrider.policies.base import Policy as Policy
@@ -48,6 +49,7 @@ _HOMES = {
     "Collector": "outrider.collect.collector",
     "Evaluation": "outrider.collect.evaluate",
     "ParallelCollector": "outrider.collect.parallel",
+    "Video": "outrider.collect.video",
     "evaluate": "outrider.collect.evaluate",
     "Context": "outrider.policies.base",
     "Dataset": "outrider.dataset",

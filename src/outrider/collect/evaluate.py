@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from outrider.collect.collector import Collector
+from outrider.collect.video import Video, filmed
 from outrider.policies.base import Policy
 from outrider.vector.env import VecEnv
 
@@ -54,7 +57,12 @@ class Evaluation:
 
 
 def evaluate(
-    envs: VecEnv, policy: Policy | Callable[[Any], Any], episodes: int = 100, *, seed: int | None = None
+    envs: VecEnv,
+    policy: Policy | Callable[[Any], Any],
+    episodes: int = 100,
+    *,
+    seed: int | None = None,
+    video: str | os.PathLike[str] | Video | None = None,
 ) -> Evaluation:
     """Run exactly `episodes` episodes, an equal share in each lane, and say how they went.
 
@@ -65,9 +73,12 @@ def evaluate(
         policy: as of `Collector`.
         episodes: how many, at least 1; each lane runs its share (the first lanes one more where it does not divide).
         seed: run seed, None for a fresh one.
+        video: a file (.mp4 or .gif) for the frames of the first episode of lane 0, or a `Video` that says more. It
+            needs environments made with `render_mode="rgb_array"` and `pip install 'outrider[video]'`. None of the
+            figures changes.
 
     Raises:
-        ConfigError: a bad argument.
+        ConfigError: a bad argument, or a video that cannot be recorded; nothing has been run then.
         EnvironmentFailure, PolicyError: the environments or the policy failed.
 
     Example:
@@ -77,7 +88,8 @@ def evaluate(
         >>> len(result.returns)
         10
     """
-    with Collector(envs, policy, seed=seed) as collector:
+    seen = nullcontext(envs) if video is None else filmed(envs, video if isinstance(video, Video) else Video(video))
+    with seen as these, Collector(these, policy, seed=seed) as collector:
         found = collector.episodes(episodes, quota="per_env")
     return Evaluation(
         found.returns, np.diff(found.boundaries), found.env_id, found.terminated[found.boundaries[1:] - 1]
