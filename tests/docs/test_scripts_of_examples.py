@@ -1,0 +1,21 @@
+"""The scripts in examples/ run as they stand, with small budgets."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name, *arguments):
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_one_changed_line_and_equal_data():
+    shown = run("vector_env_swap.py", "--envs", "4", "--steps", "120", "--workers", "2")
+    assert int(re.search(r"equal data, (\d+) episodes", shown)[1]) > 4
+    assert len(re.findall(r"[\d,]+ steps/s", shown)) == 2
