@@ -8,6 +8,7 @@ from multiprocessing import connection
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import outrider
 from helpers.worker_envs import LoggedEnv, ManyLivesEnv
@@ -313,3 +314,87 @@ def test_fresh_seeds_are_distinct():
     assert len(set(seeds)) == len(seeds)
     assert fresh_seed(None, 0, 1, 0) != fresh_seed(None, 0, 1, 0)
     assert fresh_seed(3, 1, 0, 2) == fresh_seed(3, 1, 0, 2)
+
+
+# -- as users see it -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", (2, 40_000))
+@pytest.mark.parametrize("mode", ("SameStep", "NextStep", "Disabled"))
+@pytest.mark.parametrize("fault", ("raise", "kill"))
+def test_a_step_that_is_lost_looks_truncated(fault, mode, width, tmp_path):
+    factories = [functools.partial(WideEnv, width, tmp_path / str(lane)) for lane in range(2)]
+    factories.append(functools.partial(WideEnv, width, tmp_path / "2", fault, (3, 5)))
+    backend = outrider.Processes(3, "fork", on_failure=outrider.Restart())
+    with outrider.make_vec(factories, backend=backend, autoreset_mode=mode) as envs:
+        envs.reset(seed=1)
+        actions = np.zeros(3, np.int64)
+        before = [envs.step(actions) for _ in range(2)][-1][0]
+        kept = before.copy()
+        with told("restarted"):
+            obs, reward, terminated, truncated, infos = envs.step(actions)
+        assert (before == kept).all()
+        assert (reward[2], terminated.tolist(), truncated.tolist()) == (0, [False] * 3, [False, False, True])
+        assert (obs[:2, 1] == 3).all()
+        assert obs[2, 1] == 0
+        assert obs[2, 0] != before[2, 0]
+        assert (infos["final_obs"][2] == before[2]).all()
+        assert infos["_final_obs"].tolist() == infos["restarted"].tolist() == [False, False, True]
+        assert infos["seeded"][2]
+        # The episode of the new environment has begun, whatever the mode.
+        assert envs.step(actions)[0][:, 1].tolist() == [4, 4, 1]
+        with told("restarted"):
+            assert envs.step(actions)[0][:, 1].tolist() == [5, 5, 0]
+
+
+class WideEnv(ManyLivesEnv):
+    """Large observations are lent, small ones copied."""
+
+    def __init__(self, width, *arguments):
+        super().__init__(*arguments)
+        self.width = width
+        self.observation_space = spaces.Box(0.0, np.inf, (width,), np.float64)
+
+    def observation(self):
+        return np.resize(super().observation(), self.width)
+
+
+def test_what_arrives_apart_may_be_lost(tmp_path):
+    with make(lives(tmp_path, "raise", (2,)), outrider.Restart(), wait_for=4) as envs:
+        envs.reset()
+        envs.step(np.zeros(4, np.int64))
+        envs.send(np.zeros(4, np.int64), [3, 2, 1, 0], hold=True)
+        with told("restarted"):
+            arrival = envs.recv()
+        assert arrival.lost == arrival.ended == [2]
+        assert arrival.obs[:, 1].tolist() == [2, 2, 0, 2]
+        assert arrival.reward.tolist() == [2, 2, 0, 2]
+        assert arrival.truncated.tolist() == [False, False, True, False]
+        assert arrival.final_obs[:, 1].tolist() == [1]
+        # What is dropped is lost all the same, and lanes that are not reset show where they stand.
+        envs.send(np.zeros(1, np.int64), [2])
+        mask = np.array([True, False, False, False])
+        assert envs.reset(options={"reset_mask": mask})[0][:, 1].tolist() == [0, 2, 1, 2]
+
+
+def test_gymnasiums_face_cannot_do_with_fewer_lanes(tmp_path):
+    with make(lives(tmp_path, "raise", (1,)), outrider.Drop()) as envs:
+        envs.reset()
+        with told("lane 2 is dropped"), pytest.raises(EnvironmentFailure, match="told to fail"):
+            envs.step(np.zeros(4, np.int64))
+        with pytest.raises(ConfigError, match=r"lanes \[2\]"):
+            envs.step(np.zeros(4, np.int64))
+        with pytest.raises(ConfigError, match=r"lanes \[2\]"):
+            envs.send(np.zeros(2, np.int64), [2, 3])
+        # With the others one can go on.
+        envs.send(np.zeros(3, np.int64), [0, 1, 3])
+        assert envs.recv().obs[:, 1].tolist() == [2, 2, 2]
+
+
+def test_the_last_lane_under_way_may_be_dropped(tmp_path):
+    with make(lives(tmp_path, "raise", (1,)), outrider.Drop()) as envs:
+        envs.reset()
+        envs.send(np.zeros(1, np.int64), [2])
+        with told("dropped"):
+            arrival = envs.recv()
+        assert (list(arrival.dropped), len(arrival.obs), arrival.env_id.tolist()) == ([2], 0, [])

@@ -119,6 +119,14 @@ def test_a_worker_that_was_stopped(state):
         assert ("has not begun" in str(caught.value)) == (state == "idle")
 
 
+def test_a_worker_that_was_stopped_and_reads_nothing():
+    with make(CounterEnv, 2, step_timeout=0.5) as envs:
+        envs.reset()
+        os.kill(envs.worker_pids[1], signal.SIGSTOP)
+        with pytest.raises(EnvironmentTimeout, match="has not begun"):
+            envs.send_reset([1], options=[{"long": b"x" * 10_000_000}])
+
+
 class StoppingEnv(CounterEnv):
     """Stops its process in its first step."""
 

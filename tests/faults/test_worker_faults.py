@@ -19,6 +19,7 @@ import outrider
 from helpers.envs import CounterEnv, FaultyEnv
 from helpers.worker_envs import (
     LoggedEnv,
+    LongInfoEnv,
     ParentEnv,
     QuitEnv,
     RaisingEnv,
@@ -29,6 +30,8 @@ from helpers.worker_envs import (
 )
 from outrider.errors import ClosedError, ConfigError, EnvironmentFailure, WorkerDied
 from outrider.vector import bootstrap, crew
+from outrider.vector.driver import STEP
+from outrider.vector.group import ALL_INFOS
 
 METHODS = ("fork", "forkserver", "spawn")
 OPERATIONS = {"init": "construct", "reset": "reset", "step": "step"}
@@ -148,6 +151,34 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_started():
     lock = threading.Lock()
     with pytest.raises(ConfigError, match="inside the factory"):
         make([CounterEnv, lambda: lock and CounterEnv()])
+
+
+def test_two_who_write_long_messages_at_once_do_not_wait_for_each_other():
+    backend = outrider.Processes(1, "fork", wait_for=1)
+    with outrider.make_vec(functools.partial(LongInfoEnv, 2_000_000), 2, backend=backend) as envs:
+        envs.reset()
+        for _ in range(5):
+            row = envs.store.scratch + envs.num_envs
+            envs.post(np.array([0]), np.array([row]), STEP, ALL_INFOS)
+            envs.send_reset([1], options=[{"long": b"x" * 2_000_000}])
+            infos = {}
+            for _ in range(2):
+                infos |= envs.recv().info
+                if not envs._away.any():
+                    break
+            assert len(infos[0]["long"]) == 2_000_000
+
+
+def test_a_worker_that_reads_nothing_does_not_keep_close_waiting():
+    with make(CounterEnv, 2) as envs:
+        envs.reset()
+        os.kill(envs.worker_pids[1], signal.SIGSTOP)
+        member = envs.driver._crew.members[1]
+        for _ in range(100):
+            member._write(("resets", {1: (None, {"long": b"x" * 10_000})}), None)
+        began = time.monotonic()
+        envs.driver._crew.close(0.1)
+        assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("where", ("step", "reset", "close"))

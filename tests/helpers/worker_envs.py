@@ -102,6 +102,18 @@ class RaisingEnv(CounterEnv):
         raise self.error()
 
 
+class LongInfoEnv(CounterEnv):
+    """Has an info of so many bytes in each step."""
+
+    def __init__(self, nbytes):
+        super().__init__()
+        self.nbytes = nbytes
+
+    def step(self, action):
+        *result, _ = super().step(action)
+        return (*result, {"long": b"x" * self.nbytes})
+
+
 class StubbornInfoEnv(CounterEnv):
     def step(self, action):
         *result, _ = super().step(action)

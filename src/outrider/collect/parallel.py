@@ -22,7 +22,8 @@ from outrider.records.episodes import Episodes
 from outrider.records.step_spec import StepSpec
 from outrider.seeding import resolve_seed
 from outrider.tree import Tree
-from outrider.vector.crew import FAILING_TIME, Crew, Member
+from outrider.vector.crew import FAILING_TIME, Crew
+from outrider.vector.member import Member
 from outrider.vector.plan import Envs, check_count
 from outrider.vector.processes import Processes, hire
 

@@ -24,7 +24,7 @@ from outrider.vector.plan import Envs, check_count, check_seconds
 from outrider.vector.recovery import Drop, OnFailure, Restart, check_on_failure
 from outrider.vector.store import HEADER_WORDS, MOST_WORKERS, Frame, Store, headers
 from outrider.vector.watch import Watch
-from outrider.vector.worker import DOZES, ENDED, FINISHED, ISSUED, OP, PARENT_DOZES, ROW, TURNS, WANT
+from outrider.vector.worker import DOZES, ENDED, FINISHED, ISSUED, OP, PARENT_DOZES, ROW, TURNS, WANT, Job
 
 __all__ = ["ProcessDriver", "Processes", "hire", "in_order", "start_context"]
 
@@ -110,7 +110,7 @@ def hire(plan: Envs, backend: Processes, run: tuple[str, str], rest: Any) -> tup
     try:
         for lanes in share(plan.num_envs, backend.count(plan.num_envs)):
             factories = [plan.factories[lane] for lane in lanes]
-            crew.start(lanes, run, (factories, plan.info_keys, backend.step_timeout is not None, rest))
+            crew.start(lanes, run, Job(factories, plan.info_keys, backend.step_timeout is not None, rest))
         described = one_description([(worker.lanes.start, worker.expect("description")) for worker in crew.members])
         frame = Frame.divide(crew.mapping, plan.num_envs, described.space, described.action_space)
         for worker in crew.members:
@@ -308,9 +308,9 @@ class ProcessDriver(Driver):
     def _ask(self, requests: dict[int, list[Any]]) -> dict[int, tuple[str, Any]]:
         members, watch = self._crew.members, self._watch
         for index, some in requests.items():
+            members[index].send(("call", some))
             if watch is not None:
                 watch.questioned(index)
-            members[index].send(("call", some))
         found = {}
         for index in requests:
             found[index] = members[index].expect_any("results", "refused")

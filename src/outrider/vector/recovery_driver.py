@@ -16,6 +16,7 @@ from outrider.vector.plan import Envs
 from outrider.vector.recovery import Budget
 from outrider.vector.recovery_server import Terms
 from outrider.vector.store import numbers_of
+from outrider.vector.worker import Job
 
 __all__ = ["RUN", "DroppingDriver", "RestartingDriver"]
 
@@ -97,16 +98,15 @@ class RestartingDriver(_Surviving):
         again = mine[(self._done[mine] != self._taken[mine]) & (self._mailbox["op"][mine] == RESET)]
         self._done[again] = self._taken[again]
         seeds = {lane: seed for lane, seed in self._seeds.items() if lane in lanes}
-        terms = dataclasses.replace(self._terms, generation=self._generations[index], seeds=seeds)
-        factories = [self._plan.factories[lane] for lane in lanes]
-        payload = (factories, self._plan.info_keys, self._watch is not None, terms)
-        member = self._crew.replace(index, RUN, payload, delay)
+        options = {lane: some for lane, some in self._options.items() if lane in lanes}
+        generation = self._generations[index]
+        terms = dataclasses.replace(self._terms, generation=generation, seeds=seeds, options=options)
+        plan = self._plan
+        factories = [plan.factories[lane] for lane in lanes]
+        # It is told all at once: whoever waits for an answer to what he sends must not be waited for with one.
+        job = Job(factories, plan.info_keys, self._watch is not None, terms, self.store.frame)
+        self._crew.replace(index, RUN, job, delay)
         self._building.add(index)
-        # What it is told first need not be asked for: how the memory is divided is known.
-        member.send(self.store.frame)
-        options = {lane: (None, some) for lane, some in self._options.items() if lane in lanes}
-        if options:
-            member.send(("resets", options))
 
     def _hear_of_restarts(self) -> None:
         """Take note of what workers have said of the environments that they rebuild."""

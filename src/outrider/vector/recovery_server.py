@@ -29,6 +29,7 @@ class Terms:
         restart: how often environments may be rebuilt.
         generation: how often this worker was replaced. The lanes of one that was begin anew.
         seeds: by lane, what the environments of its predecessor were last seeded with.
+        options: by lane, those of resets that are to come or under way.
     """
 
     spin: bool
@@ -36,6 +37,7 @@ class Terms:
     restart: Restart
     generation: int = 0
     seeds: dict[int, int] = field(default_factory=dict)
+    options: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
 def run(start: WorkerStart) -> None:
@@ -58,7 +60,7 @@ class _RecoveryServer(LaneServer):
         self._budgets = [Budget(terms.restart) for _ in self._lanes]
         self._rebuilt = [0] * len(self._lanes)
         self._seeds: dict[int, int] = dict(terms.seeds)
-        self._options: dict[int, dict[str, Any]] = {}
+        self._options: dict[int, dict[str, Any]] = dict(terms.options)
         # Lanes (by index) whose new environment was not yet reset, and those that wait to be rebuilt, and until when.
         self._fresh = set(range(len(self._lanes))) if terms.generation else set()
         self._resting: dict[int, float] = {}

@@ -7,7 +7,8 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
 
@@ -21,9 +22,10 @@ from outrider.vector.bootstrap import WorkerStart
 from outrider.vector.driver import describe
 from outrider.vector.group import IDLE, EnvGroup, build, quietly
 from outrider.vector.inline import run as run_group
+from outrider.vector.plan import EnvFactory
 from outrider.vector.store import HEADER_WORDS, Frame, Store, headers
 
-__all__ = ["Channel", "Server", "host", "pack", "run", "unpack"]
+__all__ = ["Channel", "Job", "Server", "host", "pack", "run", "unpack"]
 
 ISSUED, ASKED, OP, ROW, WANT, PARENT_DOZES = range(6)
 """Words of a header that the parent writes: numbers of requests and messages so far, the request itself (OP is 0 where
@@ -41,6 +43,25 @@ GRACE = 5.0
 """Seconds that environments have to finish their step and close after the parent has gone."""
 
 
+@dataclass(frozen=True)
+class Job:
+    """What a worker is to do.
+
+    Attributes:
+        factories: of its environments.
+        info_keys: of `Envs`.
+        timed: whether calls of environments are timed.
+        rest: what the worker's own kind of server needs to know.
+        frame: how the memory is divided; None: the parent says so when it knows what all environments are like.
+    """
+
+    factories: Sequence[EnvFactory]
+    info_keys: tuple[str, ...]
+    timed: bool
+    rest: Any
+    frame: Frame | None = None
+
+
 def run(start: WorkerStart) -> None:
     """Build the environments, describe them, and serve requests until told to close."""
     host(start, lambda channel, group, spin: Server(channel, group, spin=spin).serve())
@@ -49,14 +70,14 @@ def run(start: WorkerStart) -> None:
 def host(start: WorkerStart, serve: Callable[[Channel, EnvGroup, Any], None]) -> None:
     """Build the environments, describe them, call `serve`, and close them whatever happens.
 
-    The payload is (factories, info keys, whether calls are timed, what `serve` gets as its last argument).
+    The payload is a `Job`.
     """
     header = headers(start.mapping)[start.index * HEADER_WORDS : (start.index + 1) * HEADER_WORDS]
     note = header[LANE : SINCE + 1]
     channel = Channel(start, header)
-    factories, info_keys, timed, rest = cloudpickle.loads(start.payload)
+    job: Job = cloudpickle.loads(start.payload)
     try:
-        envs = build(factories, start.first, note)
+        envs = build(job.factories, start.first, note)
     except EnvironmentFailure as error:
         channel.send("failure", error)
         return
@@ -64,11 +85,11 @@ def host(start: WorkerStart, serve: Callable[[Channel, EnvGroup, Any], None]) ->
         description = describe(envs, start.first)
         channel.send("description", description)
         # Where another worker failed, this one is told to close instead.
-        frame = channel.receive()
+        frame = channel.receive() if job.frame is None else job.frame
         group = (
             None
             if not isinstance(frame, Frame)
-            else EnvGroup(envs, start.first, Store(start.mapping, frame), info_keys, note, timed=timed)
+            else EnvGroup(envs, start.first, Store(start.mapping, frame), job.info_keys, note, timed=job.timed)
         )
     except Exception as error:  # noqa: BLE001 - whatever a space's comparison raises belongs to the parent
         channel.send("failure", error)
@@ -79,7 +100,7 @@ def host(start: WorkerStart, serve: Callable[[Channel, EnvGroup, Any], None]) ->
         channel.over.set()
         return
     try:
-        serve(channel, group, rest)
+        serve(channel, group, job.rest)
     finally:
         group.close()
         channel.over.set()
