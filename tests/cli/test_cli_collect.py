@@ -93,11 +93,16 @@ def test_seeds(tmp_path):
 
 
 @pytest.mark.parametrize("workers", (0, 2))
-def test_text_is_left_out_and_said_once(tmp_path, workers):
+def test_text_is_stored(tmp_path, workers):
     env = "minigrid:MiniGrid-Empty-5x5-v0"
     output = outrider("collect", env, "--steps", 64, "--envs", 4, "--workers", workers, "--out", tmp_path / "d")
-    assert output.count("note: ") == output.count("stored without 'mission'") == 1
-    assert set(stored(tmp_path / "d").obs) == {"image", "direction"}
+    assert "note" not in output
+    # The same space again, as the dataset knows it.
+    outrider("collect", env, "--steps", 8, "--envs", 4, "--seed", 9, "--append", "--out", tmp_path / "d")
+    found = stored(tmp_path / "d").obs
+    assert set(found) == {"image", "direction", "mission"}
+    assert found["mission"].tolist() == ["get to the green goal square"] * 72
+    assert ["obs/mission", "text"] in [line.split() for line in outrider("show", tmp_path / "d").splitlines()]
 
 
 def test_metadata(tmp_path, policy):

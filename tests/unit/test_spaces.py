@@ -10,7 +10,6 @@ from outrider.spaces import action_reader, leaf_specs, observation_specs, observ
 from outrider.spec import LeafSpec, RaggedSpec
 from outrider.testing.envs import CASES, same
 
-
 FIXED = [name for name in CASES if name not in {"text", "graph", "stack", "ragged"}]
 
 

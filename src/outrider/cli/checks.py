@@ -9,8 +9,10 @@ from typing import Any
 from outrider import tree
 from outrider.cli.failures import Refusal
 from outrider.dataset import Dataset
-from outrider.errors import DatasetError
+from outrider.dataset.space_json import space_from_json, space_to_json
+from outrider.errors import ConfigError, DatasetError
 from outrider.records import StepSpec
+from outrider.spec import LeafSpec, RaggedSpec
 
 __all__ = ["check_new_folder", "check_same_spec", "count_of", "open_for_appending", "workers_of"]
 
@@ -102,9 +104,24 @@ def check_same_spec(dataset: Dataset, found: StepSpec) -> None:
             raise Refusal(msg)
 
 
+def _as_stored(space: Any) -> Any:
+    """A space as a dataset describes it, which does not know the strings of other packages in detail."""
+    if space is None:
+        return None
+    try:
+        return space_from_json(space_to_json(space))
+    except ConfigError:  # no dataset knows it, so that it is compared with nothing
+        return space
+
+
 def _parts(spec: StepSpec) -> dict[str, Any]:
     """What must be equal, by name."""
-    spaces = dict(zip(SPACES, (spec.env_name, spec.observation_space, spec.action_space), strict=True))
+    observation, action = (_as_stored(space) for space in (spec.observation_space, spec.action_space))
+    spaces = dict(zip(SPACES, (spec.env_name, observation, action), strict=True))
     leaves = {path: leaf for name in COLUMNS for path, leaf in tree.items(getattr(spec, name), name)}
-    described = {path: f"shape {leaf.shape}, dtype {leaf.dtype}" for path, leaf in leaves.items()}
+    described = {path: _leaf(leaf) for path, leaf in leaves.items()}
     return {part: value for part, value in spaces.items() if value is not None} | described
+
+
+def _leaf(leaf: LeafSpec) -> str:
+    return leaf.kind if isinstance(leaf, RaggedSpec) else f"shape {leaf.shape}, dtype {leaf.dtype}"

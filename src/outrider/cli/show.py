@@ -12,6 +12,7 @@ from outrider.cli.summary import show_table, summary_rows
 from outrider.dataset import Dataset
 from outrider.errors import DatasetError
 from outrider.records import Episode, StepSpec
+from outrider.spec import LeafSpec, RaggedSpec
 
 __all__ = ["run"]
 
@@ -42,7 +43,11 @@ def run(folder: Path, count: int) -> None:
 
 def _columns(spec: StepSpec) -> list[tuple[str, str]]:
     leaves = [item for name in COLUMNS for item in tree.items(getattr(spec, name), name)]
-    return [(path, f"{leaf.dtype} {list(leaf.shape) or ''}") for path, leaf in leaves]
+    return [(path, _leaf(leaf)) for path, leaf in leaves]
+
+
+def _leaf(leaf: LeafSpec) -> str:
+    return leaf.kind if isinstance(leaf, RaggedSpec) else f"{leaf.dtype} {list(leaf.shape) or ''}"
 
 
 def _metadata(dataset: Dataset) -> list[tuple[str, str]]:

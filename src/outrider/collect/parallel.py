@@ -102,8 +102,9 @@ class ParallelCollector(BaseCollector):
         began = perf_counter()
         base = self._tape.open(turns)
         happened = []
-        for ends, infos, some in self._ask("filled", "fill", base, turns):
+        for ends, infos, ragged, some in self._ask("filled", "fill", base, turns):
             self._tape.side.extend(*ends)
+            self._store.put_ragged(ragged)
             for table, entries in zip((self._tape.infos, self._tape.obs_infos), infos, strict=True):
                 for row, info in entries:
                     table.put(row, info)

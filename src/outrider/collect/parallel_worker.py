@@ -151,7 +151,7 @@ class _Server:
         infos = tape.infos.take(base, stop), tape.obs_infos.take(base, stop)
         ends = tape.side.take_all()
         tape.discard()
-        return "filled", (ends, infos, self._events.take())
+        return "filled", (ends, infos, self._group.store.take_ragged(base, stop), self._events.take())
 
     def _episodes(self, count: int, per_lane: bool) -> tuple[str, Any]:  # noqa: FBT001 - part of a message
         loop, group, store = self._made_loop(), self._group, self._group.store
