@@ -123,7 +123,8 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
                 explain(expected="at least one lane under way", found="none", where="recv()", fix="call send() first")
             )
         back = self.driver.wait(least)
-        self._away[list(back.dropped)] = False
+        if back.dropped:
+            self._away[list(back.dropped)] = False
         at = indexer(back.lanes)
         if not len(back.lanes) and not back.dropped:
             self._away[:] = False
