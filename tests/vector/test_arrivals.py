@@ -22,6 +22,11 @@ class TestForkArrivals(FirstFinishersConformance):
 
 
 class TestForkserverArrivals(FirstFinishersConformance):
+    # Its workers take long to start, and nothing in these tests depends on how they do.
+    test_random_subsets_against_a_list_of_counters = None
+    test_infos_arrive_with_their_lanes_or_not_at_all = None
+    test_an_interrupted_wait_can_be_called_again = None
+
     def backend(self, workers, wait_for):
         return outrider.Processes(workers, "forkserver", wait_for)
 
