@@ -107,7 +107,8 @@ class Policy(ABC):
         """Decide for a batch of n rows.
 
         Args:
-            obs: tree of NumPy arrays [n, ...]; fresh, so it may be kept or written to.
+            obs: tree of NumPy arrays [n, ...]; fresh, so it may be kept or written to. Texts, sequences and graphs are
+                in arrays of objects [n]; what is in those is shared, and must not be changed.
             state: tree of NumPy arrays [n, ...]: what `act` returned for the step before, or rows of `initial_state`
                 at the start of an episode; None for a stateless policy.
             ctx: what else is known of the rows.

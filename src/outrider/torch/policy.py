@@ -28,9 +28,9 @@ Mode = Literal["eval", "train", "keep"]
 class TorchPolicy(Policy):
     """Acts with a torch module: `module(obs)`, or `module(obs, state)` if the module has `initial_state(n)`.
 
-    Observations reach the module as tensors [n, ...], or dicts and tuples of them. It returns the action batch, or a
-    dict of "action", "state" (exactly if it has one) and extras. What comes back is NumPy on the CPU, without
-    gradients.
+    Observations reach the module as tensors [n, ...], or dicts and tuples of them; texts, sequences and graphs as
+    NumPy arrays of objects [n]. It returns the action batch, or a dict of "action", "state" (exactly if it has one) and
+    extras. What comes back is NumPy on the CPU, without gradients.
 
     The module is used as it is, not copied: a learner in the same process may update it in place between calls. Tensors
     that the module makes in `forward` are inference tensors, which autograd refuses: it should keep none for training.
