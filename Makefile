@@ -13,7 +13,7 @@ LISTS := pyproject.toml constraints-dev.txt
 DEMO_OUT := demo-data
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format faults bench clean
 
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -35,6 +35,9 @@ lint: $(DEV) ## Style, format, types, and the direction of imports
 format: $(DEV) ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+faults: $(DEV) ## Every fault of an environment, wherever it runs: what is said, how soon, what is left behind
+	cd tests && ../$(BIN)/python -m helpers.fault_matrix
 
 bench: $(DEV) ## Build the peers' environment beside this folder, then measure side by side
 	PYTHON=$(PYTHON) benchmarks/make_peers.sh

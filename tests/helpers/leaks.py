@@ -145,12 +145,17 @@ def leftovers(before: Snapshot) -> list[str]:
     return found
 
 
-@pytest.fixture(scope="session", autouse=True)
-def adopt_orphans() -> None:
+def become_reaper() -> None:
     """Make this process the parent of orphans, so that the children of a killed worker stay in sight."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot become the reaper of orphans")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def adopt_orphans() -> None:
+    """Keep orphans in sight for the whole session."""
+    become_reaper()
 
 
 @pytest.fixture(autouse=True)
