@@ -26,7 +26,7 @@ DATA = "data"
 PER_OBS = ("obs", "state")
 """Fields with T+1 rows for T steps."""
 
-NOT_STORED = ("terminated", "truncated", "cut", "step")
+NOT_STORED = ("terminated", "truncated", "cut", "blind", "step")
 """Columns of steps that the segment table implies."""
 
 

@@ -16,7 +16,16 @@ from outrider.dataset.creation import Committed, new_folder, read_description
 from outrider.dataset.episode_ids import EpisodeIds, obs_fingerprint
 from outrider.dataset.episode_sequence import EpisodeSequence, Read
 from outrider.dataset.files import WriterLock, remove_partials
-from outrider.dataset.segments import CUT, EPISODE_ID, LENGTH, TERMINATED, TRUNCATED, EpisodeIndex, segment_rows
+from outrider.dataset.segments import (
+    BLIND,
+    CUT,
+    EPISODE_ID,
+    LENGTH,
+    TERMINATED,
+    TRUNCATED,
+    EpisodeIndex,
+    segment_rows,
+)
 from outrider.dataset.summary import DatasetSummary, EpisodeCounts, Moments
 from outrider.errors import ClosedError, ConfigError, DatasetError, explain
 from outrider.records import Episode, Episodes, Rollout, Steps, StepSpec, arrays
@@ -224,11 +233,12 @@ class Dataset:
             self._require_open()
             length, ending = index.length[episodes], index.ending[episodes]
             last = np.cumsum(length) - 1
-            flags: dict[str, Any] = {
-                name: np.zeros(int(length.sum()), np.bool_) for name in ("terminated", "truncated", "cut")
-            }
-            for name, bit in (("terminated", TERMINATED), ("truncated", TRUNCATED), ("cut", CUT)):
+            flags: dict[str, Any] = {}
+            for name, bit in (("terminated", TERMINATED), ("truncated", TRUNCATED), ("cut", CUT), ("blind", BLIND)):
+                flags[name] = np.zeros(int(length.sum()), np.bool_)
                 flags[name][last] = (ending & bit) != 0
+            if not flags["blind"].any():
+                flags["blind"] = None
             return Episodes(
                 **self._columns.read(index.step_rows(episodes), index.obs_rows(episodes)),
                 **flags,

@@ -16,14 +16,14 @@ from outrider.records import Episodes, arrays
 from outrider.records.arrays import IntArray
 from outrider.spec import LeafSpec
 
-__all__ = ["CUT", "SEGMENT", "TERMINATED", "TRUNCATED", "EpisodeIndex", "segment_rows"]
+__all__ = ["BLIND", "CUT", "SEGMENT", "TERMINATED", "TRUNCATED", "EpisodeIndex", "segment_rows"]
 
 SEGMENT = LeafSpec((5,), np.dtype(np.int64))
 """A row of the table: episode_id, env_id, first step, length, flags of the last step."""
 
 EPISODE_ID, ENV_ID, FIRST_STEP, LENGTH, ENDING = range(5)
 
-TERMINATED, TRUNCATED, CUT = 1, 2, 4
+TERMINATED, TRUNCATED, CUT, BLIND = 1, 2, 4, 8
 """Bits of the flags. Only the last step of an episode has any; a segment without goes on, or was left open."""
 
 
@@ -33,6 +33,8 @@ def segment_rows(segments: Episodes) -> IntArray:
     last = bounds[1:] - 1
     ending = segments.terminated[last] * TERMINATED
     ending = ending + segments.truncated[last] * TRUNCATED + segments.cut[last] * CUT
+    if segments.blind is not None:
+        ending = ending + segments.blind[last] * BLIND
     columns = (segments.episode_id, segments.env_id, segments.step[bounds[:-1]], np.diff(bounds), ending)
     return np.stack(columns, axis=1, dtype=np.int64)
 

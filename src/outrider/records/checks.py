@@ -9,12 +9,13 @@ import numpy as np
 
 from outrider import tree
 from outrider.errors import SpecError, explain
+from outrider.records import arrays
 from outrider.records.arrays import Array
 from outrider.tree import Tree
 
-__all__ = ["count_rows", "dtypes", "leading", "require", "same_columns", "same_rows"]
+__all__ = ["blind_rows", "count_rows", "dtypes", "leading", "require", "same_columns", "same_rows"]
 
-_FLAGS = ("terminated", "truncated", "cut", "valid", "mask")
+_FLAGS = ("terminated", "truncated", "cut", "valid", "mask", "blind")
 _NUMBERS = ("episode_id", "step", "version", "env_id", "lengths", "final_index", "obs_index", "next_index")
 
 
@@ -82,6 +83,14 @@ def require(holds: np.ndarray[Any, Any], column: str, expected: str, found: np.n
             fix="correct what made this record",
         )
     )
+
+
+def blind_rows(record: Any) -> None:
+    """Refuse blind rows that end nothing."""
+    if record.blind is not None:
+        over = arrays.to_numpy(record.terminated | record.truncated)
+        blind = arrays.to_numpy(record.blind)
+        require(over | ~blind, "blind", "a row that terminated or was truncated", blind)
 
 
 def same_columns(parts: Sequence[dict[str, Tree]], where: str) -> None:

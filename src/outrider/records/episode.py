@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from outrider import tree
-from outrider.records import arrays, describe
+from outrider.records import arrays, blind, describe
 from outrider.records.arrays import Array
 from outrider.tree import Tree
 
@@ -39,6 +39,7 @@ class Episode:
         state: tree [T+1, ...] of recurrent states (state[t] was fed to step t), or None.
         info: dict of columns [T, ...] from the step, masks under "_key".
         obs_info: dict of columns [T, ...] that came with obs[t].
+        blind: bool [T]: whether nobody knows the last observation: obs[T] is none then; or None.
 
     Example:
         >>> from outrider.records import Episode
@@ -73,6 +74,7 @@ class Episode:
     state: Tree = None
     info: dict[str, Tree] = field(default_factory=dict)
     obs_info: dict[str, Tree] = field(default_factory=dict)
+    blind: Array | None = None
 
     def __len__(self) -> int:
         """The number of steps T."""
@@ -104,7 +106,12 @@ class Episode:
 
     @property
     def next_obs(self) -> Tree:
-        """Tree [T, ...], views: the true observation after each step."""
+        """Tree [T, ...], views: the true observation after each step.
+
+        Raises:
+            SpecError: the episode was truncated, and its last observation is not known (`blind`).
+        """
+        blind.check_known(self, "Episode.next_obs")
         return tree.take(self.obs, slice(1, None))
 
     @property

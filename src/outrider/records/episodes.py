@@ -10,7 +10,7 @@ import numpy as np
 
 from outrider import tree
 from outrider.errors import ConfigError
-from outrider.records import arrays, checks, describe
+from outrider.records import arrays, blind, checks, describe
 from outrider.records.arrays import Array, IntArray
 from outrider.records.episode import Episode
 from outrider.records.padded import Padded
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Episodes"]
 
-_PER_STEP = ("action", "reward", "terminated", "truncated", "cut", "step", "version", "extras", "info", "obs_info")
+_PER_STEP = (
+    *("action", "reward", "terminated", "truncated", "cut", "step", "version", "blind"),
+    *("extras", "info", "obs_info"),
+)
 _PER_OBS = ("obs", "state")
 
 
@@ -47,6 +50,7 @@ class Episodes(Sequence[Episode]):
         state: tree [S+E, ...], laid out like obs, or None.
         info: dict of columns [S, ...].
         obs_info: dict of columns [S, ...] that came with the observation acted upon.
+        blind: bool [S]: the episode ended here, and its last observation is none: nobody knows it; or None.
         boundaries: NumPy int64 [E+1], derived: episode i has the rows boundaries[i]:boundaries[i+1] of the columns of
             steps, and the rows boundaries[i]+i:boundaries[i+1]+i+1 of obs and state.
 
@@ -85,6 +89,7 @@ class Episodes(Sequence[Episode]):
     state: Tree = None
     info: dict[str, Tree] = field(default_factory=dict)
     obs_info: dict[str, Tree] = field(default_factory=dict)
+    blind: Array | None = None
     boundaries: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -242,7 +247,7 @@ class Episodes(Sequence[Episode]):
         if not parts:
             msg = "Episodes.concatenate: expected at least one Episodes, found an empty sequence"
             raise ConfigError(msg)
-        columns = [describe.columns_of(part) for part in parts]
+        columns = blind.alike([describe.columns_of(part) for part in parts])
         checks.same_columns(columns, "Episodes.concatenate")
         return Episodes(**tree.map(lambda *leaf: arrays.concatenate(leaf), *columns))
 
@@ -257,6 +262,7 @@ class Episodes(Sequence[Episode]):
         checks.leading(self, _PER_STEP, (steps,))
         checks.leading(self, _PER_OBS, (steps + count,))
         checks.dtypes(self)
+        checks.blind_rows(self)
         lengths = arrays.to_numpy(self.lengths)
         checks.require(lengths >= 1, "lengths", "episodes of 1 step or more", lengths)
         inner = np.ones(steps, np.bool_)

@@ -27,6 +27,7 @@ class Padded:
         state: tree [E, L+1, ...], or None.
         info: dict of columns [E, L, ...].
         obs_info: dict of columns [E, L, ...] that came with the observation acted upon.
+        blind: bool [E, L]: see `Episodes`; or None.
     """
 
     obs: Tree
@@ -45,6 +46,7 @@ class Padded:
     state: Tree = None
     info: dict[str, Tree] = field(default_factory=dict)
     obs_info: dict[str, Tree] = field(default_factory=dict)
+    blind: Array | None = None
 
     def __len__(self) -> int:
         """The number of episodes E."""

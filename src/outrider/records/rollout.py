@@ -10,7 +10,7 @@ import numpy as np
 
 from outrider import tree
 from outrider.errors import ConfigError, explain
-from outrider.records import arrays, checks, columns, describe, segments
+from outrider.records import arrays, blind, checks, columns, describe, segments
 from outrider.records.arrays import Array
 from outrider.records.episodes import Episodes
 from outrider.records.steps import Steps
@@ -23,7 +23,7 @@ __all__ = ["Rollout"]
 
 _PER_STEP = (
     *("action", "reward", "terminated", "truncated", "cut", "valid", "episode_id", "step", "version"),
-    *("extras", "info"),
+    *("blind", "extras", "info"),
 )
 _PER_OBS = ("obs", "state", "obs_info")
 
@@ -55,6 +55,8 @@ class Rollout:
         final_state: tree [E, ...]: the state after the last step of the rows in final_index, or None.
         info: dict of columns [T, N, ...] from the step (the final info at an end), masks under "_key".
         obs_info: dict of columns [T+1, N, ...] that came with the observation, that of a reset included.
+        blind: bool [T, N]: the episode ended here, and nobody knows its true last observation; None where there is no
+            such row. Only foreign environments have any (see `outrider.records.blind`).
 
     Example:
         >>> from outrider import records as r
@@ -84,6 +86,7 @@ class Rollout:
     final_state: Tree = None
     info: dict[str, Tree] = field(default_factory=dict)
     obs_info: dict[str, Tree] = field(default_factory=dict)
+    blind: Array | None = None
 
     def __len__(self) -> int:
         """The number of valid rows: T*N unless a foreign source gave dummy rows."""
@@ -108,7 +111,11 @@ class Rollout:
         """Tree [T, N, ...], a copy: the true observation after each step, never one of a reset.
 
         Rows that are not valid have whatever followed them.
+
+        Raises:
+            SpecError: an episode was truncated in a row that is `blind`.
         """
+        blind.check_known(self, "Rollout.next_obs")
         lanes = self.num_envs
 
         def put_finals(leaf: Array, final: Array) -> Array:
@@ -289,6 +296,7 @@ class Rollout:
         checks.same_rows(self, "state", "final_state", axes=2)
         ended, valid = arrays.to_numpy(self.ended), arrays.to_numpy(self.valid)
         checks.require(valid | ~ended, "terminated/truncated/cut", "no end in a row that is not valid", ended)
+        checks.blind_rows(self)
         index, wanted = arrays.to_numpy(self.final_index), np.flatnonzero(ended)
         same = np.array([np.array_equal(index, wanted)])
         checks.require(same, "final_index", "t*N + n of the ended and cut rows, ascending", index[:8])

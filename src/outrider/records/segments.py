@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["by_appearance", "cut"]
 
-_COLUMNS = ("action", "reward", "terminated", "truncated", "cut", "step", "version", "extras", "info", "obs_info")
+_COLUMNS = (
+    *("action", "reward", "terminated", "truncated", "cut", "step", "version", "blind"),
+    *("extras", "info", "obs_info"),
+)
 
 
 def _starts(steps: Steps, order: IntArray) -> IntArray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from outrider import tree
 from outrider.errors import ConfigError
-from outrider.records import arrays, checks, columns, describe, minibatches, segments
+from outrider.records import arrays, blind, checks, columns, describe, minibatches, segments
 from outrider.records.arrays import Array
 from outrider.records.episodes import Episodes
 from outrider.tree import Tree
@@ -19,7 +19,7 @@ __all__ = ["Steps"]
 
 _PER_STEP = (
     *("action", "reward", "terminated", "truncated", "cut", "valid", "episode_id", "step", "version", "env_id"),
-    *("extras", "info", "obs_info"),
+    *("blind", "extras", "info", "obs_info"),
 )
 
 
@@ -50,6 +50,7 @@ class Steps:
         final_state: tree [E, ...], looked up like final_obs, or None.
         info: dict of columns [M, ...] from the step, masks under "_key".
         obs_info: dict of columns [M, ...] that came with the observation acted upon.
+        blind: bool [M]: the episode ended here, and nobody knows its true last observation; or None.
 
     Example:
         >>> from outrider import records as r
@@ -80,6 +81,7 @@ class Steps:
     final_state: Tree = None
     info: dict[str, Tree] = field(default_factory=dict)
     obs_info: dict[str, Tree] = field(default_factory=dict)
+    blind: Array | None = None
 
     def __len__(self) -> int:
         """The number of transitions M."""
@@ -96,7 +98,12 @@ class Steps:
 
     @property
     def next_obs(self) -> Tree:
-        """Tree [M, ...], a copy: the true observation after each step, never one of a reset."""
+        """Tree [M, ...], a copy: the true observation after each step, never one of a reset.
+
+        Raises:
+            SpecError: an episode was truncated in a row that is `blind`.
+        """
+        blind.check_known(self, "Steps.next_obs")
         return arrays.gather_split(self.obs_rows, self.final_obs, self.next_index)
 
     @property
@@ -221,7 +228,7 @@ class Steps:
             raise ConfigError(msg)
         parts = [part.compact() for part in parts]
         names = (*_PER_STEP, "obs_rows", "final_obs", "state_rows", "final_state")
-        joined = [{name: getattr(part, name) for name in names} for part in parts]
+        joined = blind.alike([{name: getattr(part, name) for name in names} for part in parts])
         checks.same_columns(joined, "Steps.concatenate")
         obs_index, next_index, rows, finals = [], [], 0, 0
         for part in parts:
@@ -263,5 +270,6 @@ class Steps:
         checks.require((obs >= 0) & (obs < rows), "obs_index", f"rows of obs_rows, below {rows}", obs)
         inside = (following < rows) & (following >= -finals)
         checks.require(inside, "next_index", f"rows from {-finals} to {rows - 1}", following)
+        checks.blind_rows(self)
         idle = ~arrays.to_numpy(self.ended & ~self.valid)
         checks.require(idle, "terminated/truncated/cut", "no end in a row that is not valid", ~idle)
