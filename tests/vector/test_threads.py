@@ -73,6 +73,12 @@ def test_more_threads_than_environments_are_refused():
         outrider.make_vec(Counter, 2, backend=outrider.Threads(3))
 
 
+@pytest.mark.parametrize("backend", (outrider.Threads(), outrider.Inline()))
+def test_workers_that_run_the_policy_are_processes(backend):
+    with pytest.raises(ConfigError, match="Processes"):
+        outrider.ParallelCollector(outrider.Envs(Counter, 2), lambda: None, workers=2, backend=backend)
+
+
 @pytest.mark.parametrize("error", (SystemExit(3), KeyboardInterrupt(), MemoryError("none left")))
 @pytest.mark.parametrize("wait_for", (None, 1))
 def test_whatever_an_environment_raises_is_its_failure(error, wait_for):

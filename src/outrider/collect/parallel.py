@@ -228,6 +228,15 @@ def _backend(plan: Envs, make_policy: PolicyFactory, workers: int, backend: Proc
         )
     check_count(workers, "workers")
     backend = Processes() if backend is None else backend
+    if not isinstance(backend, Processes):
+        raise ConfigError(
+            explain(
+                expected="Processes()",
+                found=repr(backend),
+                where="backend",
+                fix="workers that run the policy are processes; for other backends use Collector",
+            )
+        )
     if backend.workers not in (None, workers):
         raise ConfigError(
             explain(
