@@ -132,7 +132,8 @@ class Driver(ABC):
         No lane at all comes back if an interrupted wait has left the driver without knowing where they are.
 
         Args:
-            least: how many; None, or more than are under way: everything.
+            least: how many; None, or more than are under way: everything. A driver that was started without
+                `wait_for` may wait for everything whatever is asked.
 
         Raises:
             EnvironmentFailure: an environment failed. The driver is closed then.
