@@ -82,7 +82,7 @@ def test_frames_of_whole_episodes_and_the_same_rows(backend, num_envs, filmed):
 @pytest.mark.parametrize("suffix", ("mp4", "gif", "MP4"))
 def test_evaluate_writes_a_file_and_changes_no_figure(suffix, tmp_path):
     path = tmp_path / f"first.{suffix}"
-    with outrider.make_vec(SceneEnv, 2) as envs:
+    with outrider.make_vec(SceneEnv, 2, backend=outrider.Inline()) as envs:
         plain = outrider.evaluate(envs, policy, 6, seed=1)
         recorded = outrider.evaluate(envs, policy, 6, seed=1, video=path)
         outrider.evaluate(envs, policy, 6, seed=1, video=outrider.Video(tmp_path / f"two.{suffix}", episodes=2, fps=5))
@@ -120,7 +120,7 @@ def test_videos_that_cannot_be_recorded_are_refused_first(video, match, tmp_path
 
 
 def refused(video, match, make=SceneEnv):
-    with outrider.make_vec(make, 2) as envs:
+    with outrider.make_vec(make, 2, backend=outrider.Inline()) as envs:
         envs.reset(seed=0)
         with pytest.raises(ConfigError, match=match):
             outrider.evaluate(envs, policy, 4, seed=1, video=video)
@@ -167,5 +167,5 @@ class BrokenCameraEnv(SceneEnv):
     ((DarkEnv, ConfigError, "height"), (BrokenCameraEnv, EnvironmentFailure, "camera")),
 )
 def test_frames_that_are_none_end_the_evaluation_and_close_the_file(make, error, match, tmp_path):
-    with outrider.make_vec(make, 2) as envs, pytest.raises(error, match=match):
+    with outrider.make_vec(make, 2, backend=outrider.Inline()) as envs, pytest.raises(error, match=match):
         outrider.evaluate(envs, policy, 4, seed=1, video=tmp_path / "film.mp4")

@@ -37,7 +37,7 @@ class TestFirstFinishers(GymnasiumConformance):
 def test_equals_gymnasiums_workers_in_every_mode(make, mode):
     # Its shared memory stays behind until the process ends.
     theirs = AsyncVectorEnv([make] * 3, autoreset_mode=mode, shared_memory=False)
-    with outrider.make_vec(make, 3, autoreset_mode=mode) as ours:
+    with outrider.make_vec(make, 3, autoreset_mode=mode, backend=outrider.Inline()) as ours:
         assert same(ours.reset(seed=3), theirs.reset(seed=3))
         walk(ours, theirs, 25)
     theirs.close()
@@ -75,7 +75,7 @@ ONLY_NEXT_STEP = {
 def test_wrappers_of_gymnasium_see_what_they_see_on_gymnasiums(wrap, mode):
     wrapper = {**WRAPPERS, **ONLY_NEXT_STEP}[wrap]
     theirs = wrapper(SyncVectorEnv([bounded] * 3, autoreset_mode=mode))
-    with outrider.make_vec(bounded, 3, autoreset_mode=mode) as envs:
+    with outrider.make_vec(bounded, 3, autoreset_mode=mode, backend=outrider.Inline()) as envs:
         ours = wrapper(envs)
         assert same(ours.reset(seed=1), theirs.reset(seed=1))
         theirs.action_space.seed(0)
@@ -101,7 +101,7 @@ def bounded():
 
 def test_statistics_of_the_lanes_that_a_mask_leaves_alone_go_on():
     # Gymnasium's own vector environments take the mask out of the dict that the wrapper looks at afterwards.
-    with outrider.make_vec(lambda: Counter(9), 2, autoreset_mode="Disabled") as envs:
+    with outrider.make_vec(lambda: Counter(9), 2, autoreset_mode="Disabled", backend=outrider.Inline()) as envs:
         ours = wrappers.RecordEpisodeStatistics(envs)
         ours.reset()
         for _ in range(3):
@@ -114,7 +114,7 @@ def test_lists_of_frames():
     def make():
         return gymnasium.make("CartPole-v1", render_mode="rgb_array_list")
 
-    with outrider.make_vec(make, 2) as envs:
+    with outrider.make_vec(make, 2, backend=outrider.Inline()) as envs:
         envs.reset(seed=0)
         assert [len(frames) for frames in envs.call("render")] == [1, 1]
         envs.step(np.zeros(2, np.int64))
@@ -125,7 +125,7 @@ def test_lists_of_frames():
 def test_the_mode_does_not_change_what_is_collected():
     rollouts = []
     for mode in AutoresetMode:
-        with outrider.make_vec(make_case("floats"), 3, autoreset_mode=mode) as envs:
+        with outrider.make_vec(make_case("floats"), 3, autoreset_mode=mode, backend=outrider.Inline()) as envs:
             policy = outrider.RandomPolicy(envs.single_action_space)
             with outrider.Collector(envs, policy, seed=0) as collector:
                 rollouts.append(collector.rollout(40))
