@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 import outrider
 from outrider import tree
-from outrider.errors import EnvironmentFailure
+from outrider.errors import ConfigError, EnvironmentFailure
 from outrider.seeding import lane_seed
 from outrider.testing.envs import CASES, Sampled, make_case, same
 
@@ -243,3 +243,10 @@ def test_what_is_no_member_is_named(space, bad, match):
         pytest.raises(EnvironmentFailure, match=match),
     ):
         envs.reset()
+
+
+@pytest.mark.parametrize("backend", (outrider.Inline(), outrider.Threads(1), outrider.Processes(1, "fork")), ids=repr)
+def test_actions_without_a_fixed_size_are_refused(backend):
+    space = spaces.Dict(say=spaces.Text(5))
+    with pytest.raises(ConfigError, match="action space/say: expected Box"):
+        outrider.make_vec(lambda: Sampled(spaces.Text(5), space), 1, backend=backend)
