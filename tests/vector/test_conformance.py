@@ -1,27 +1,17 @@
 """The shipped suite on every backend that there is."""
 
-import os
-import types
-
 import numpy as np
 import pytest
 
 import outrider
+from helpers.bare import go_without
 from outrider import tree
 from outrider.memory.mapping import MemfdMapping, PortableMapping
 from outrider.testing import VecEnvConformance
 from outrider.testing.envs import CASES, make_case, same
-from outrider.vector import bells
 from outrider.vector.bells import EventBell, PipeBell
 
 METHODS = ("fork", "forkserver", "spawn")
-
-
-def go_without(monkeypatch):
-    for name in ("memfd_create", "eventfd", "pidfd_open"):
-        monkeypatch.delattr(os, name)
-    # connection.wait needs the module itself.
-    monkeypatch.setattr(bells, "select", types.SimpleNamespace())
 
 
 class TestInline(VecEnvConformance):

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from outrider.testing.arrivals import FirstFinishersConformance as FirstFinishersConformance
     from outrider.testing.batches import BatchConformance as BatchConformance
     from outrider.testing.collector import CollectorConformance as CollectorConformance
+    from outrider.testing.faults import RecoveryConformance as RecoveryConformance
+    from outrider.testing.faults import TimeoutConformance as TimeoutConformance
     from outrider.testing.gymnasium_face import GymnasiumConformance as GymnasiumConformance
     from outrider.testing.vec_env import VecEnvConformance as VecEnvConformance
 
@@ -22,6 +24,8 @@ _HOMES = {
     "CollectorConformance": "outrider.testing.collector",
     "FirstFinishersConformance": "outrider.testing.arrivals",
     "GymnasiumConformance": "outrider.testing.gymnasium_face",
+    "RecoveryConformance": "outrider.testing.faults",
+    "TimeoutConformance": "outrider.testing.faults",
     "VecEnvConformance": "outrider.testing.vec_env",
 }
 

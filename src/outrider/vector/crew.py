@@ -53,6 +53,8 @@ class Crew:
         self._context = context
         self._waiter = Waiter([])
         self.watch: Watch | None = None
+        # Workers whose clock runs only because they do not read.
+        self._patient: set[int] = set()
 
     def start(self, lanes: range, run: tuple[str, str], payload: Any) -> None:
         """Start a worker that calls the function `run` (module, name) with `payload`, for `lanes`.
@@ -147,7 +149,8 @@ class Crew:
         watch = self.watch
         if watch is None:
             return None
-        watch.questioned(index)
+        if watch.questioned(index):
+            self._patient.add(index)
         late = watch.look()
         if late is not None and late.index == index:
             self._end_late(late)
@@ -156,7 +159,9 @@ class Crew:
 
     def was_patient(self, index: int) -> None:
         """A worker has read what it was sent."""
-        if self.watch is not None:
+        if index in self._patient:
+            assert self.watch is not None
+            self._patient.discard(index)
             self.watch.answered(index)
 
     def _end_late(self, late: Late | None) -> None:

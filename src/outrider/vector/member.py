@@ -104,12 +104,17 @@ class Member:
 
     def expect_any(self, *kinds: str) -> tuple[str, Any]:
         """Wait for a message of one of these kinds."""
-        while True:
-            for message in self._mail:
-                if message[0] in kinds:
-                    self._mail.remove(message)
-                    return message
+        while (message := self.find(*kinds)) is None:
             self._crew.listen()
+        return message
+
+    def find(self, *kinds: str) -> tuple[str, Any] | None:
+        """Remove and return the first message of one of these kinds that has been read, if there is one."""
+        for message in self._mail:
+            if message[0] in kinds:
+                self._mail.remove(message)
+                return message
+        return None
 
     def inherit(self, other: Member) -> None:
         """Take over what another one has been told."""

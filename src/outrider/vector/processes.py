@@ -308,15 +308,21 @@ class ProcessDriver(Driver):
     def _ask(self, requests: dict[int, list[Any]]) -> dict[int, tuple[str, Any]]:
         members, watch = self._crew.members, self._watch
         for index, some in requests.items():
-            members[index].send(("call", some))
             if watch is not None:
                 watch.questioned(index)
-        found = {}
-        for index in requests:
-            found[index] = members[index].expect_any("results", "refused")
-            if watch is not None:
-                watch.answered(index)
-        return found
+            members[index].send(("call", some))
+        found: dict[int, tuple[str, Any]] = {}
+        while True:
+            # The clock of a worker that has answered must not go on because another one has not.
+            for index in requests.keys() - found.keys():
+                answer = members[index].find("results", "refused")
+                if answer is not None:
+                    found[index] = answer
+                    if watch is not None:
+                        watch.answered(index)
+            if len(found) == len(requests):
+                return found
+            self._crew.listen()
 
     def close(self) -> list[EnvironmentFailure]:
         """See `Driver.close`."""

@@ -63,10 +63,13 @@ class Watch:
         if not self._is_busy(index):
             self._asked[index] = self._expected = time.monotonic_ns()
 
-    def questioned(self, index: int) -> None:
-        """A worker is about to be sent a message that it will answer."""
+    def questioned(self, index: int) -> bool:
+        """A worker is about to be sent a message that it has to answer, or to read; return whether that is news."""
+        if index in self._questioned:
+            return False
         self.asked(index)
         self._questioned.add(index)
+        return True
 
     def answered(self, index: int) -> None:
         """It has answered the message."""
