@@ -18,6 +18,7 @@ import threadpoolctl
 import outrider
 from helpers.envs import CounterEnv, FaultyEnv
 from helpers.worker_envs import (
+    FamilyEnv,
     LoggedEnv,
     LongInfoEnv,
     ParentEnv,
@@ -124,6 +125,14 @@ def test_a_worker_that_left_a_process_behind_is_missed_at_once(method):
     for child in children:
         child.kill()
     psutil.wait_procs(children, timeout=5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_environments_may_have_children_of_their_own(method):
+    with make(FamilyEnv, 2, method=method) as envs:
+        envs.reset()
+        for count in (101, 102):
+            assert envs.step(zeros(envs))[0].tolist() == [[count], [count]]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Environments for the faults of worker processes."""
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -52,6 +53,32 @@ class ParentEnv(CounterEnv):
         if self.count == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
+
+
+class FamilyEnv(CounterEnv):
+    """Lets a child process of its own count."""
+
+    def __init__(self):
+        super().__init__()
+        self.connection, theirs = multiprocessing.Pipe()
+        self.child = multiprocessing.Process(target=count_for, args=(theirs,))
+        self.child.start()
+        theirs.close()
+
+    def step(self, action):
+        result = super().step(action)
+        self.connection.send(self.count)
+        return (np.array([self.connection.recv()], np.float32), *result[1:])
+
+    def close(self):
+        self.connection.send(None)
+        self.child.join()
+        self.connection.close()
+
+
+def count_for(connection):
+    while (number := connection.recv()) is not None:
+        connection.send(number + 100)
 
 
 class PausingEnv(CounterEnv):
