@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import outrider
 from helpers.envs import RandomLengthEnv
 from outrider.errors import ConfigError, EnvironmentFailure
-from outrider.testing.envs import same
+from outrider.testing.envs import make_case, same
 from outrider.vector.env import VecEnv
 from outrider.vector.filming import Filming
 
@@ -77,6 +77,19 @@ def test_frames_of_whole_episodes_and_the_same_rows(backend, num_envs, filmed):
     lengths = np.diff(found[0].boundaries)[found[0].env_id == 0][:filmed]
     counts = [count for length in lengths for count in range(length + 1)]
     assert [int(frame[0, 0, 0]) for frame in frames] == [20 * count for count in counts]
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:3], ids=str)
+@pytest.mark.parametrize("case", ("nested", "ragged"))
+def test_observations_of_every_kind_survive_being_filmed(case, backend):
+    frames, found = [], []
+    with outrider.make_vec(make_case(case), 3, backend=backend) as envs:
+        policy = outrider.RandomPolicy(envs.single_action_space)
+        for some in (envs, VecEnv(Filming(envs.driver, 0, 2, frames.append), envs.name)):
+            with outrider.Collector(some, policy, seed=3) as collector:
+                found.append(collector.episodes(9, quota="per_env"))
+    assert all(same(getattr(found[1], name), getattr(found[0], name)) for name in ("obs", "reward", "boundaries"))
+    assert frames
 
 
 @pytest.mark.parametrize("suffix", ("mp4", "gif", "MP4"))
