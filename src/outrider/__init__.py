@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from outrider.collect.collector import Collector as Collector
     from outrider.collect.evaluate import Evaluation as Evaluation
     from outrider.collect.evaluate import evaluate as evaluate
+    from outrider.collect.options import CollectOptions as CollectOptions
     from outrider.collect.parallel import ParallelCollector as ParallelCollector
     from outrider.collect.stats import CollectStats as CollectStats
     from outrider.collect.video import Video as Video
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "CollectStats": "outrider.collect.stats",
+    "CollectOptions": "outrider.collect.options",
     "Collector": "outrider.collect.collector",
     "Evaluation": "outrider.collect.evaluate",
     "ParallelCollector": "outrider.collect.parallel",

@@ -7,8 +7,10 @@ from typing import Any
 
 from outrider.collect.actions import ActionMapName, check_action_map
 from outrider.collect.decide import Terms
+from outrider.collect.goals import EnoughLanes, EnoughRows, Goal
 from outrider.collect.interface import BaseCollector
 from outrider.collect.loop import Loop
+from outrider.collect.options import CollectOptions
 from outrider.collect.shares import Shares
 from outrider.collect.undisturbed import undisturbed
 from outrider.errors import ConfigError, explain
@@ -33,6 +35,11 @@ class Collector(BaseCollector):
         seed: run seed, from which each lane gets seeds of its own; None for a fresh one (see the attribute).
         action_map: "auto" (clip to finite bounds), "clip", "rescale" (from [-1, 1] to the bounds) or None. The policy's
             own action is what is stored.
+        options: what is rarely needed.
+
+    Where the backend's `wait_for` is less than the number of lanes, they go at their own pace: the policy decides for
+    whichever have arrived, and those that are under way when a call returns stay so. Each lane's rows are the same, in
+    the same order.
 
     Raises:
         ConfigError: an argument that cannot be used.
@@ -57,6 +64,7 @@ class Collector(BaseCollector):
         *,
         seed: int | None = None,
         action_map: ActionMapName = "auto",
+        options: CollectOptions = CollectOptions(),  # noqa: B008 - it cannot be changed
     ) -> None:
         if not isinstance(envs, VecEnv):
             raise ConfigError(
@@ -71,6 +79,7 @@ class Collector(BaseCollector):
         self.seed = resolve_seed(seed)
         self.num_envs = envs.num_envs
         self._envs = envs
+        self._options = options
         self._loop = Loop(envs, as_policy(policy), Terms(self.seed, check_action_map(action_map)))
         self._tape = self._loop.tape
         self._recorder = self._loop.ledger.recorder
@@ -81,6 +90,23 @@ class Collector(BaseCollector):
         if turns:
             self._envs.check_open()
             self._loop.advance(turns)
+
+    def _reach(self, length: int, lanes: int) -> None:
+        if self._envs.driver.wait_for is None:
+            super()._reach(length, lanes)
+        else:
+            self._run(self._tape.fewest(lanes) < length, EnoughLanes(length, lanes, self._options.lead))
+
+    def _gather(self, count: int) -> None:
+        if self._envs.driver.wait_for is None:
+            super()._gather(count)
+        else:
+            self._run(self._tape.count < count, EnoughRows(count))
+
+    def _run(self, wanted: bool, goal: Goal) -> None:  # noqa: FBT001 - whether there is anything to do
+        if wanted:
+            self._envs.check_open()
+            self._loop.run(goal)
 
     def _episodes(self, count: int, *, per_lane: bool) -> Episodes:
         self._envs.check_open()

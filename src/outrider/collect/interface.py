@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from outrider.collect.requests import check_open, check_quota, check_request
+from outrider.collect.requests import check_lane_count, check_open, check_quota, check_request
 from outrider.collect.stats import CollectStats, Recorder
 from outrider.collect.tape import Tape
 from outrider.collect.undisturbed import undisturbed
@@ -40,18 +40,26 @@ class BaseCollector(ABC):
     _recorder: Recorder
     _closed = False
 
-    def rollout(self, length: int) -> Rollout:
-        """Return exactly `length` steps of every lane, [length, num_envs].
+    def rollout(self, length: int, *, lanes: int | None = None) -> Rollout:
+        """Return exactly `length` steps of every lane, [length, num_envs], or of some.
+
+        Args:
+            length: how many steps of each.
+            lanes: how many lanes: those that are the first to have so many steps. What is returned is a copy then, the
+                column `env_id` says which they were, and the others keep their rows. None: all, without a copy where
+                nothing was carried over.
 
         Raises:
-            ConfigError: `length` is not a positive integer; nothing is stepped then.
+            ConfigError: `length` or `lanes` is not a positive integer, or `lanes` more than there are; nothing is
+                stepped then.
             EnvironmentFailure, PolicyError: the environments or the policy failed.
         """
         check_request(length, "rollout(length)", 1)
+        check_lane_count(lanes, self.num_envs)
         self._check_open()
-        self._advance(max(0, length - self._tape.fewest()))
+        self._reach(length, lanes or self.num_envs)
         with undisturbed():
-            return self._tape.take_rollout(length)
+            return self._tape.take_rollout(length) if lanes is None else self._tape.take_lanes(length, lanes)
 
     def rollouts(self, length: int, count: int | None = None) -> Iterator[Rollout]:
         """Yield `count` rollouts of `length` steps, or rollouts for ever; each is collected when it is asked for."""
@@ -69,7 +77,7 @@ class BaseCollector(ABC):
         """
         check_request(count, "steps(count)", 1)
         self._check_open()
-        self._advance(-(-max(0, count - self._tape.count) // self.num_envs))
+        self._gather(count)
         with undisturbed():
             return self._tape.take_steps(count)
 
@@ -146,6 +154,14 @@ class BaseCollector(ABC):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _reach(self, length: int, lanes: int) -> None:
+        """Let at least `lanes` lanes have `length` rows on the tape."""
+        self._advance(max(0, length - self._tape.fewest(lanes)))
+
+    def _gather(self, count: int) -> None:
+        """Let there be at least `count` rows on the tape."""
+        self._advance(-(-max(0, count - self._tape.count) // self.num_envs))
 
     @abstractmethod
     def _advance(self, turns: int) -> None:

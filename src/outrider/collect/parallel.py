@@ -100,7 +100,7 @@ class ParallelCollector(BaseCollector):
         if not turns:
             return
         began = perf_counter()
-        base = self._tape.open(turns)
+        base = self._tape.open(turns).base
         happened = []
         for ends, infos, ragged, some in self._ask("filled", "fill", base, turns):
             self._tape.side.extend(*ends)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from outrider.errors import ClosedError, ConfigError, explain
 from outrider.vector.plan import check_count
 
-__all__ = ["check_open", "check_quota", "check_request"]
+__all__ = ["check_lane_count", "check_open", "check_quota", "check_request"]
 
 
 def check_request(count: object, where: str, least: int) -> None:
@@ -15,6 +15,23 @@ def check_request(count: object, where: str, least: int) -> None:
         ConfigError: it is not.
     """
     check_count(count, where, least)
+
+
+def check_lane_count(lanes: object, num_envs: int) -> None:
+    """Refuse a number of lanes that is neither None nor from 1 to `num_envs`.
+
+    Raises:
+        ConfigError: it is.
+    """
+    if lanes is not None and check_count(lanes, "rollout(lanes=...)") > num_envs:
+        raise ConfigError(
+            explain(
+                expected=f"at most {num_envs} lanes, as many as there are",
+                found=lanes,
+                where="rollout(lanes=...)",
+                fix="ask for fewer, or leave it out for all of them",
+            )
+        )
 
 
 def check_quota(quota: object) -> None:

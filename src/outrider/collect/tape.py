@@ -22,7 +22,7 @@ from outrider.spec import LeafSpec
 from outrider.tree import Tree
 from outrider.vector.store import Store, numbers_of
 
-__all__ = ["Tape", "column_specs"]
+__all__ = ["Block", "Tape", "column_specs"]
 
 INTEGER = LeafSpec((), np.dtype(np.int64))
 FLAG = LeafSpec((), np.dtype(np.bool_))
@@ -37,9 +37,12 @@ def column_specs(output: dict[str, Tree]) -> dict[str, Tree]:
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
+    """Rows [base, base + rows): some steps of all lanes and the observations behind them; opened as number `serial`."""
+
     base: int
     rows: int
+    serial: int
 
 
 class Tape:
@@ -49,6 +52,8 @@ class Tape:
         columns: the collector's columns, once the policy's output is known.
         side: the true last observations of ended episodes.
         infos, obs_infos: wanted infos, by row of the step and by row of the observation that they came with.
+        opened: number of blocks so far.
+        in_use: int64, rows of blocks that lanes stand in or are on the way to.
     """
 
     def __init__(self, store: Store, info_keys: tuple[str, ...] = ()) -> None:
@@ -56,7 +61,9 @@ class Tape:
         self.infos, self.obs_infos = InfoTable(info_keys), InfoTable(info_keys)
         self.side = SideTable(store.obs)
         self.columns: Rows | None = None
-        self._blocks: list[_Block] = []
+        self.in_use = NO_ROWS
+        self.opened = 0
+        self._blocks: list[Block] = []
         self._log: list[Any] = []
 
     def fix(self, columns: Rows) -> None:
@@ -64,12 +71,16 @@ class Tape:
         self.columns = columns
         self.side.fix_state(columns.arrays["state"])
 
-    def open(self, length: int) -> int:
-        """Begin a block of `length` steps of all lanes (and the observations behind them); return its first row."""
+    def open(self, length: int) -> Block:
+        """Begin a block of `length` steps of all lanes."""
         rows = (length + 1) * self.store.num_envs
-        base = self.store.pool.take(rows)
-        self._blocks.append(_Block(base, rows))
-        return base
+        self.opened += 1
+        self._blocks.append(Block(self.store.pool.take(rows), rows, self.opened))
+        return self._blocks[-1]
+
+    def block_after(self, serial: int) -> Block | None:
+        """The first block that was opened after that one, if there is any."""
+        return next((block for block in self._blocks if block.serial > serial), None)
 
     def append(self, rows: Any) -> None:
         """Add steps: a range or int64 array of row numbers."""
@@ -88,11 +99,12 @@ class Tape:
         """Rows that were not handed out, int64 [R], in the order of arrival."""
         return np.concatenate([NO_ROWS, *(numbers_of(rows) for rows in self._log)])
 
-    def fewest(self) -> int:
-        """The number of rows of the lane that has fewest."""
+    def fewest(self, lanes: int) -> int:
+        """The most rows that each of some `lanes` lanes has."""
         if not self._log:
             return 0
-        return int(np.bincount(self.rows() % self.store.num_envs, minlength=self.store.num_envs).min())
+        counts = np.bincount(self.rows() % self.store.num_envs, minlength=self.store.num_envs)
+        return int(np.sort(counts)[-lanes])
 
     def cut_open(self) -> None:
         """Cut episodes that run on behind the last row of a lane: mark that row, and keep its true next observation."""
@@ -120,20 +132,31 @@ class Tape:
         """Hand out the first `length` rows of every lane; each has them."""
         block = self._whole_block(length)
         if block is None:
-            return self._gather_rollout(length)
-        self._log.clear()
-        self._blocks.clear()
+            return self._gather_rollout(length, np.arange(self.store.num_envs))
+        ends = self._take_block(block)
         infos = self._block_infos(block)
         root = self.store.pool.lend(block.base, block.rows)
         leading = (length + 1, self.store.num_envs)
         rows = self.store.rows.view(root, block.base, leading)
         columns = self._made_columns().view(root, block.base, leading)
-        order = np.argsort(self.side.rows[: len(self.side)])
-        index = self.side.rows[order] - block.base
-        final_obs, final_state = self.side.take(order)
-        return self._rollout({**rows, **infos}, columns, length, (index, final_obs, final_state))
+        index = self.side.rows[ends] - block.base
+        final_obs, final_state = self.side.take(ends)
+        lanes = np.arange(self.store.num_envs)
+        return self._rollout({**rows, **infos}, columns, lanes, (index, final_obs, final_state))
 
-    def _block_infos(self, block: _Block) -> dict[str, dict[str, np.ndarray]]:
+    def _take_block(self, block: Block) -> np.ndarray:
+        """Take the rows of a block off the tape; return where its ends are in the side table, in order of rows."""
+        self._blocks.remove(block)
+        known = self.side.rows[: len(self.side)]
+        if not self._blocks:
+            self._log.clear()
+            return np.argsort(known)
+        rows, stop = self.rows(), block.base + block.rows
+        self._keep(rows[(rows < block.base) | (rows >= stop)])
+        ends = np.flatnonzero((known >= block.base) & (known < stop))
+        return ends[np.argsort(known[ends])]
+
+    def _block_infos(self, block: Block) -> dict[str, dict[str, np.ndarray]]:
         """Columns of the infos of a whole block, which are forgotten."""
         if not self.infos:
             return NO_INFOS
@@ -147,23 +170,26 @@ class Tape:
             return NO_INFOS
         return {"info": self.infos.columns(rows), "obs_info": self.obs_infos.columns(rows)}
 
-    def _forget_infos(self, block: _Block) -> None:
+    def _forget_infos(self, block: Block) -> None:
         if self.infos:
             for table in (self.infos, self.obs_infos):
                 table.take(block.base, block.base + block.rows)
 
-    def _whole_block(self, length: int) -> _Block | None:
-        """The block, if what is there is one block of `length` steps and nothing else."""
+    def _whole_block(self, length: int) -> Block | None:
+        """The first block, if it is one of `length` steps and all of them are there."""
         lanes = self.store.num_envs
-        if len(self._blocks) != 1 or len(self._log) != 1 or type(self._log[0]) is not range:
+        block = self._blocks[0] if self._blocks else None
+        if block is None or block.rows != (length + 1) * lanes:
             return None
-        block, rows = self._blocks[0], self._log[0]
-        whole = rows == range(block.base, block.base + length * lanes) and block.rows == (length + 1) * lanes
-        return block if whole else None
+        if len(self._log) == 1 and type(self._log[0]) is range:
+            return block if self._log[0] == range(block.base, block.base + length * lanes) else None
+        rows = self.rows()
+        there = (rows >= block.base) & (rows < block.base + block.rows)
+        return block if int(there.sum()) == length * lanes else None
 
-    def _rollout(self, rows: Tree, columns: Tree, length: int, side: tuple[np.ndarray, Tree, Tree]) -> Rollout:
-        """A rollout of leaves [length + 1, N, ...], the last row of which only obs and state have."""
-        lanes = self.store.num_envs
+    def _rollout(self, rows: Tree, columns: Tree, lanes: np.ndarray, side: tuple[np.ndarray, Tree, Tree]) -> Rollout:
+        """A rollout of some lanes from leaves [T+1, N, ...], the last row of which only obs and state have."""
+        length = len(rows["reward"]) - 1
 
         def steps(leaf: np.ndarray) -> np.ndarray:
             return leaf[:length]
@@ -175,11 +201,11 @@ class Tape:
             terminated=rows["terminated"][:length],
             truncated=rows["truncated"][:length],
             cut=columns["cut"][:length],
-            valid=np.ones((length, lanes), np.bool_),
+            valid=np.ones((length, len(lanes)), np.bool_),
             episode_id=columns["episode_id"][:length],
             step=columns["step"][:length],
             version=columns["version"][:length],
-            env_id=np.arange(lanes),
+            env_id=lanes,
             final_index=side[0],
             final_obs=side[1],
             extras=tree.map(steps, columns["extras"]),
@@ -189,23 +215,26 @@ class Tape:
             obs_info=rows["obs_info"],
         )
 
-    def _gather_rollout(self, length: int) -> Rollout:
-        lanes = self.store.num_envs
-        rows = self.rows()
-        order = np.argsort(rows % lanes, kind="stable")
-        counts = np.bincount(rows % lanes, minlength=lanes)
-        rank = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        first = rank < length
-        chosen = np.ascontiguousarray(rows[order[first]].reshape(lanes, length).T)
-        self._keep(rows[np.sort(order[~first])])
-        with_next = np.concatenate([chosen, chosen[-1:] + lanes])
-        slots = self.side.find(chosen.reshape(-1))
+    def take_lanes(self, length: int, count: int) -> Rollout:
+        """Hand out copies of the first `length` rows of the `count` lanes that were the first to have them."""
+        lanes = self.rows() % self.store.num_envs
+        full = np.flatnonzero(_rank(lanes, self.store.num_envs) == length - 1)
+        return self._gather_rollout(length, np.sort(lanes[full[:count]]))
+
+    def _gather_rollout(self, length: int, lanes: np.ndarray) -> Rollout:
+        stride, rows = self.store.num_envs, self.rows()
+        chosen = (_rank(rows % stride, stride) < length) & np.isin(rows % stride, lanes)
+        block = rows[chosen]
+        block = np.ascontiguousarray(block[np.argsort(block % stride, kind="stable")].reshape(len(lanes), length).T)
+        self._keep(rows[~chosen])
+        with_next = np.concatenate([block, block[-1:] + stride])
+        slots = self.side.find(block.reshape(-1))
         index = np.flatnonzero(slots >= 0)
         final_obs, final_state = self.side.take(slots[index])
         taken = {**tree.take(self.store.rows.arrays, with_next), **self._take_infos(with_next)}
         columns = tree.take(self._made_columns().arrays, with_next)
         self.release()
-        return self._rollout(taken, columns, length, (index, final_obs, final_state))
+        return self._rollout(taken, columns, lanes, (index, final_obs, final_state))
 
     def take_steps(self, count: int) -> Steps:
         """Hand out the first `count` rows in the order of arrival."""
@@ -292,7 +321,7 @@ class Tape:
 
     def release(self) -> None:
         """Give back the blocks none of whose rows are left."""
-        rows = self.rows()
+        rows = np.concatenate([self.rows(), self.in_use])
         used = [bool(((rows >= block.base) & (rows < block.base + block.rows)).any()) for block in self._blocks]
         for block, is_used in zip(self._blocks, used, strict=True):
             if not is_used:
@@ -318,3 +347,12 @@ def _interleave(steps: Tree, finals: Tree, lengths: np.ndarray) -> Tree:
         return out
 
     return tree.map(join, steps, finals)
+
+
+def _rank(lanes: np.ndarray, count: int) -> np.ndarray:
+    """The how-manieth of its lane each row is, from 0, int64 [R], for the lanes of rows in order of time."""
+    order = np.argsort(lanes, kind="stable")
+    counts = np.bincount(lanes, minlength=count)
+    rank = np.empty(len(lanes), np.int64)
+    rank[order] = np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rank

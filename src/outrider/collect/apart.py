@@ -1,0 +1,207 @@
+"""Lanes that go at their own pace: each is decided for and sent on as it arrives, and has a place of its own in blocks.
+
+A step is what it is in lockstep: decide once for all lanes that stand ready, send, receive, put down. Only what comes
+back need not be what was sent last.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from outrider.collect.goals import CHUNK, Goal
+from outrider.collect.shares import Shares
+from outrider.collect.undisturbed import undisturbed
+from outrider.vector.arrival import Arrival
+from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD
+from outrider.vector.store import numbers_of
+
+if TYPE_CHECKING:
+    from outrider.collect.loop import Loop
+
+__all__ = ["Apart"]
+
+NO_LANES = np.zeros(0, np.int64)
+
+
+class Apart:
+    """Where each lane stands, and how it moves on.
+
+    A lane stands at the row of its observation, in a block or in its parking row. It enters the blocks one by one, in
+    the order in which they were opened, so that a full block is a rollout. A lane that is under way stands at the row
+    that its observation will go to.
+
+    Lanes are named by their index here, counted from the first lane of the loop.
+
+    Attributes:
+        away: bool [N], the lanes that are under way.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._lanes = loop.lane_numbers
+        self._stride = loop.envs.store.num_envs
+        count = len(self._lanes)
+        self.away = np.zeros(count, np.bool_)
+        self._held = np.zeros(count, np.bool_)
+        self._resetting = np.zeros(count, np.bool_)
+        self._parking = self._lanes + loop.envs.store.parking
+        self._front = self._parking.copy()
+        # Of a parked lane: the same row. It is at the end of the block that it was in last.
+        self._last = self._parking.copy()
+        self._serial = np.full(count, -1, np.int64)
+
+    # -- what it is for ----------------------------------------------------------------------------------------------
+
+    def run(self, goal: Goal) -> None:
+        """Let lanes step until there is what `goal` asks for; what is under way then stays so until the next call."""
+        rows = self._loop.tape.rows()
+        goal.start(np.bincount(rows % self._stride, minlength=self._stride)[self._lanes], int(self._lanes[0]))
+        if goal.aligned:
+            self._park(~self.away & (goal.counts == 0))
+        with self._loop.putting_down():
+            try:
+                while not goal.is_reached:
+                    going = np.flatnonzero(goal.going & ~self.away)
+                    if len(going):
+                        self._send(going, STEP, goal.length)
+                    goal.count(self._receive().lanes)
+            finally:
+                self._park(~self.away & (self._front == self._last))
+
+    def run_episodes(self, shares: Shares) -> None:
+        """Run the episodes of `shares`, no lane being under way; lanes that have none to begin idle."""
+        first = int(self._lanes[0])
+        running = np.zeros(len(self._lanes), np.bool_)
+        running[shares.first() - first] = True
+        if not running.any():
+            return
+        self._loop.reset_lanes(np.flatnonzero(running) + first)
+        self._loop.know_columns(np.flatnonzero(running) + first)
+        # Where not all wait for all, nobody can say how many others will have ended before a lane does.
+        together = self._loop.envs.driver.wait_for is None
+        again = NO_LANES
+        with self._loop.putting_down():
+            while running.any():
+                if len(again):
+                    self._send_resets(again)
+                ready = np.flatnonzero(running & ~self.away)
+                if len(ready):
+                    self._send(ready, shares.operation(ready + first) if together else STEP_AND_HOLD, CHUNK)
+                ended = np.array(self._receive().ended, np.int64) - first
+                begin = np.array([shares.claim(lane + first) for lane in ended.tolist()], np.bool_)
+                running[ended[~begin]] = False
+                again = ended[begin & self._held[ended]]
+
+    def settle(self) -> None:
+        """Wait for all that is under way, and put it down."""
+        if self.away.any():
+            with self._loop.putting_down():
+                while self.away.any():
+                    self._receive()
+
+    def forget(self) -> None:
+        """Nothing is under way any more, and nobody knows where the lanes are."""
+        self.away[:] = self._resetting[:] = False
+
+    def stand_parked(self, lanes: np.ndarray) -> None:
+        """These lanes, by number, stand at an observation in their parking rows, and begin a new block next."""
+        index = lanes - self._lanes[0]
+        self._front[index] = self._last[index] = self._parking[index]
+        self._serial[index] = self._loop.tape.opened
+
+    @property
+    def rows_in_use(self) -> np.ndarray:
+        """The rows of blocks that lanes stand in, or that what is under way is written to, int64."""
+        inside = self._front != self._parking
+        return np.concatenate([self._front[inside], self._front[self.away] - self._stride])
+
+    # -- a step ------------------------------------------------------------------------------------------------------
+
+    def _send(self, index: np.ndarray, op: Any, length: int) -> None:
+        """Decide for lanes that stand at an observation, and send them on."""
+        loop = self._loop
+        self._make_room(index, length)
+        lanes, front = _packed(self._lanes[index]), _packed(self._front[index])
+        if not loop.take_decision(len(index)):
+            loop.decider.decide_ahead(lanes, front, loop.recorder)
+        self._held[index] = np.broadcast_to(op, len(index)) == STEP_AND_HOLD
+        self._post(index, lanes, op)
+
+    def _send_resets(self, index: np.ndarray) -> None:
+        """Reset lanes that are held at their ends; the observation goes to the row behind the last one."""
+        self._make_room(index, CHUNK)
+        self._resetting[index] = True
+        self._post(index, self._lanes[index], RESET)
+
+    def _post(self, index: np.ndarray, lanes: Any, op: Any) -> None:
+        loop = self._loop
+        began = perf_counter()
+        loop.interrupted = True
+        self._front[index] += self._stride
+        self.away[index] = True
+        loop.envs.post(lanes, _packed(self._front[index]), op, loop.want)
+        loop.interrupted = False
+        loop.recorder.env_seconds += perf_counter() - began
+
+    def _receive(self) -> Arrival:
+        """Wait for as many lanes as the backend says, and put down all that have come."""
+        loop = self._loop
+        began = perf_counter()
+        loop.interrupted = True
+        arrival = loop.envs.recv()
+        with undisturbed():
+            loop.interrupted = False
+            loop.recorder.env_seconds += perf_counter() - began
+            self._put_down(arrival)
+        return arrival
+
+    def _put_down(self, arrival: Arrival) -> None:
+        loop, lanes = self._loop, numbers_of(arrival.lanes)
+        index = lanes - self._lanes[0]
+        rows = self._front[index]
+        self.away[index] = False
+        fresh = self._resetting[index]
+        self._resetting[index] = False
+        loop.keep_infos(lanes, rows, (arrival.info, arrival.final_info))
+        if fresh.any():
+            loop.decider.begin(lanes[fresh], rows[fresh])
+            lanes, rows = lanes[~fresh], rows[~fresh]
+        ends = self._front[np.array(arrival.ended, np.int64) - self._lanes[0]].tolist()
+        loop.end(ends, arrival.final_rows.tolist())
+        loop.tape.append(_packed(rows - self._stride))
+        loop.decider.stepped(lanes)
+        loop.decider.begin(arrival.ended, ends)
+
+    # -- places ------------------------------------------------------------------------------------------------------
+
+    def _make_room(self, index: np.ndarray, length: int) -> None:
+        """Let lanes that stand at the end of their block enter the next one; open one of `length` steps if need be."""
+        full = index[self._front[index] == self._last[index]]
+        if not len(full):
+            return
+        loop, serials = self._loop, self._serial[full]
+        for serial in np.unique(serials).tolist():
+            some = full[serials == serial]
+            block = loop.tape.block_after(serial) or loop.open_block(length)
+            rows = self._lanes[some] + block.base
+            loop.decider.move(_packed(self._front[some]), _packed(rows), decided=loop.decided)
+            self._front[some] = rows
+            self._last[some] = rows + (block.rows - self._stride)
+            self._serial[some] = block.serial
+
+    def _park(self, which: np.ndarray) -> None:
+        """Let lanes that stand in a block leave it for good."""
+        index = np.flatnonzero(which & (self._front != self._parking))
+        if len(index):
+            self._loop.decider.move(_packed(self._front[index]), _packed(self._parking[index]), decided=False)
+            self._front[index] = self._last[index] = self._parking[index]
+
+
+def _packed(numbers: np.ndarray) -> Any:
+    """A range, if these ascending numbers are consecutive: slices are faster than index arrays."""
+    if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1 and (np.diff(numbers) == 1).all():
+        return range(int(numbers[0]), int(numbers[-1]) + 1)
+    return numbers
