@@ -42,6 +42,18 @@ class TestThreeProcesses(OverProcesses):
     workers = 3
 
 
+class TestFirstFinishers(OverProcesses):
+    """Lanes at their own pace: a decision for whichever have arrived, one at least."""
+
+    lockstep = False
+
+    @contextmanager
+    def make(self, plan, policy, seed):
+        backend = outrider.Processes(workers=min(2, plan.num_envs), start_method=START, wait_for=1)
+        with outrider.make_vec(plan, backend=backend) as envs, outrider.Collector(envs, policy, seed=seed) as collector:
+            yield collector
+
+
 class TestParallel(CollectorConformance):
     """Environments and policy in two workers."""
 

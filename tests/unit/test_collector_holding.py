@@ -277,11 +277,11 @@ def interrupt(envs, monkeypatch, call):
     """Let Ctrl-C come while the collector waits for the environments, in that call of `wait` from now on."""
     wait, calls = envs.driver.wait, []
 
-    def interrupted():
+    def interrupted(least=None):
         calls.append(1)
         if len(calls) == call:
             raise KeyboardInterrupt
-        return wait()
+        return wait(least)
 
     monkeypatch.setattr(envs.driver, "wait", interrupted)
 

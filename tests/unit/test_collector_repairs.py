@@ -180,7 +180,7 @@ def test_ctrl_c_is_held_back_while_books_are_kept():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.parametrize("where", ("_put_down", "_enter"))
+@pytest.mark.parametrize("where", (lambda loop: (loop, "_put_down"), lambda loop: (loop.decider, "prepare")))
 def test_a_torn_end_of_a_call_begins_anew(monkeypatch, where):
     with outrider.make_vec(counter, 2) as envs, outrider.Collector(envs, make_policy(), seed=0) as collector:
         collector.rollout(3)
@@ -190,7 +190,7 @@ def test_a_torn_end_of_a_call_begins_anew(monkeypatch, where):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(loop, where, torn)
+            patch.setattr(*where(loop), torn)
             with pytest.raises(KeyboardInterrupt):
                 collector.rollout(3)
         after = collector.rollout(3)

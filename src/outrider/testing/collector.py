@@ -14,6 +14,7 @@ from outrider import tree
 from outrider.collect.interface import BaseCollector
 from outrider.errors import ClosedError, ConfigError, EnvironmentFailure
 from outrider.policies.base import Policy
+from outrider.testing.judging import assert_same, checked, judge, require_alike, resets
 from outrider.testing.traced import Coin, Failing, Rewarded, Traced, TracedPolicy, Zeros
 
 __all__ = ["CollectorConformance"]
@@ -30,6 +31,7 @@ class CollectorConformance:
     """Tests of a collector. Subclass it in a module that pytest collects, and say how it is made.
 
     Attributes:
+        lockstep: whether all lanes take their steps together; else only the order within each lane is fixed.
         repeats, tolerance: how often the test of bias collects 16 episodes, and how far their mean length may be from
             5.5. The tolerance is four standard errors: 18 / sqrt(16 * repeats).
         long: length of an episode with rewards of 0.1, whose return must be exact.
@@ -43,6 +45,7 @@ class CollectorConformance:
         ...             yield collector
     """
 
+    lockstep = True
     repeats = 100
     tolerance = 0.45
     long = 2_000
@@ -67,12 +70,12 @@ class CollectorConformance:
     def test_exactly_as_many_steps_as_asked_for(self, num_envs: int, count: int) -> None:
         with self.traced(num_envs, FOREVER) as collector:
             steps = collector.steps(count)
-            turns = -(-count // num_envs)
             assert len(steps) == count
-            assert collector.stats.steps == turns * num_envs
-            assert collector.stats.carried == turns * num_envs - count
-            # Nobody is favoured: lanes differ by one row at most.
-            assert np.ptp(np.bincount(steps.env_id, minlength=num_envs)) <= 1
+            assert collector.stats.steps == count + collector.stats.carried
+            if self.lockstep:
+                assert collector.stats.steps == -(-count // num_envs) * num_envs
+                # Nobody is favoured: lanes differ by one row at most.
+                assert np.ptp(np.bincount(steps.env_id, minlength=num_envs)) <= 1
 
     def test_nothing_is_lost_over_many_different_calls(self) -> None:
         with self.traced(4) as collector:
@@ -147,27 +150,31 @@ class CollectorConformance:
 
     def test_rows_are_those_of_the_reference(self) -> None:
         plan = outrider.Envs(partial(Traced, (1, 2, 3, 5)), 4)
+
+        def collect(collector: BaseCollector) -> list[outrider.Steps]:
+            found = [collector.rollout(9).flatten(), collector.steps(17)]
+            # How far each lane has come by now, and so how its episodes go on, is the same in lockstep only.
+            return [*found, collector.episodes(6, quota="per_env").flatten()] if self.lockstep else found
+
         with self.make(plan, TracedPolicy(), 11) as collector:
-            ours = [
-                collector.rollout(9).flatten(),
-                collector.steps(17),
-                collector.episodes(6, quota="per_env").flatten(),
-            ]
-        envs = outrider.make_vec(plan)
-        reference = outrider.Collector(envs, TracedPolicy(), seed=11)
-        theirs = [reference.rollout(9).flatten(), reference.steps(17)]
-        theirs.append(reference.episodes(6, quota="per_env").flatten())
-        reference.close()
-        envs.close()
+            ours = collect(collector)
+        with outrider.make_vec(plan) as envs, outrider.Collector(envs, TracedPolicy(), seed=11) as reference:
+            theirs = collect(reference)
         for mine, other in zip(ours, theirs, strict=True):
-            for name in COLUMNS:
-                assert_same(getattr(mine, name), getattr(other, name), name)
+            for lane in range(4):
+                a, b = mine[mine.env_id == lane], other[other.env_id == lane]
+                both = slice(0, max(len(a), len(b)) if self.lockstep else min(len(a), len(b)))
+                for name in COLUMNS:
+                    assert_same(tree.take(getattr(a, name), both), tree.take(getattr(b, name), both), name)
+            if self.lockstep:
+                assert_same(mine.env_id, other.env_id, "env_id")
 
     @pytest.mark.parametrize("first", ("episodes", "reset", "reset with options"))
     def test_the_first_resets_have_the_seeds_of_the_run(self, first: str) -> None:
         def collect(collector: BaseCollector) -> Any:
             if first == "episodes":
-                return collector.episodes(3, quota="per_env").obs[:, 1:], collector.rollout(4).obs[..., 1:]
+                episodes = sorted(collector.episodes(3, quota="per_env"), key=lambda episode: episode.env_id)
+                return *(episode.obs[:, 1:] for episode in episodes), collector.rollout(4).obs[..., 1:]
             collector.reset(options=None if first == "reset" else {"level": 1})
             return (collector.rollout(4).obs[..., 1:],)
 
@@ -241,13 +248,19 @@ class CollectorConformance:
 
     def test_lanes_that_idle_lose_nothing(self) -> None:
         with self.traced(4, 3) as collector:
-            assert collector.steps(2).env_id.tolist() == [0, 1]
+            first = collector.steps(2)
             episodes = collector.episodes(2)
             assert episodes.env_id.tolist() == [0, 1]
-            # The two rows that were not asked for are still there, and say that their episodes were cut.
-            rest = checked(collector.steps(2))
-            assert rest.env_id.tolist() == [2, 3]
-            assert rest.cut.tolist() == [True, True]
+            # The rows that were not asked for are still there, and say that their episodes were cut.
+            if self.lockstep:
+                assert first.env_id.tolist() == [0, 1]
+                rest = checked(collector.steps(2))
+                assert rest.env_id.tolist() == [2, 3]
+                assert rest.cut.tolist() == [True, True]
+            elif collector.stats.carried:
+                rest = checked(collector.steps(collector.stats.carried))
+                for lane in np.unique(rest.env_id):
+                    assert rest.cut[rest.env_id == lane][-1] | rest.terminated[rest.env_id == lane][-1]
 
     # -- ends and cuts -----------------------------------------------------------------------------------------------
 
@@ -358,43 +371,3 @@ class CollectorConformance:
             assert caught.value.lane == 1
             stats = collector.stats
             assert stats.steps == 3 + stats.carried + stats.discarded
-
-
-def resets(collector: BaseCollector, num_envs: int) -> int:
-    """How often the environments were reset, as the first observations of a fresh row say, which takes a step."""
-    rollout = collector.rollout(1)
-    return int(rollout.obs[0, :num_envs, 0].sum())
-
-
-def checked(record: Any) -> Any:
-    """The record, its invariants verified."""
-    record.check()
-    return record
-
-
-def judge(steps: outrider.Steps) -> None:
-    """Each row by itself: the observation, what the policy was told, and what follows."""
-    is_first, step, _, lane = steps.extras["told"]
-    assert_same(steps.extras["seen"], steps.obs, "obs")
-    assert_same(step, steps.step, "step")
-    assert_same(is_first, steps.step == 0, "is_first")
-    assert_same(lane, steps.env_id, "env_id")
-    assert_same(steps.obs[:, 1], steps.step.astype(np.float64), "step")
-    assert_same(steps.next_obs[:, :2], steps.obs[:, :2] + [0, 1], "next_obs")
-    assert_same(steps.state["count"], steps.step, "state")
-    assert_same(steps.next_state["sum"], steps.state["sum"] + steps.obs, "next_state")
-    assert_same(steps.reward, steps.action + steps.next_obs[:, 2] / 100, "reward")
-
-
-def assert_same(found: Any, expected: Any, name: str) -> None:
-    """Equal trees of arrays."""
-
-    def same(a: Any, b: Any) -> None:
-        np.testing.assert_array_equal(a, b, err_msg=name, strict=True)
-
-    tree.map(same, found, expected)
-
-
-def require_alike(a: np.ndarray, b: np.ndarray) -> None:
-    """Equal shapes and dtypes."""
-    assert (a.shape, a.dtype) == (b.shape, b.dtype)
