@@ -11,6 +11,7 @@ from outrider.collect.goals import EnoughLanes, EnoughRows, Goal
 from outrider.collect.interface import BaseCollector
 from outrider.collect.loop import Loop
 from outrider.collect.options import CollectOptions
+from outrider.collect.order import in_order
 from outrider.collect.shares import Shares
 from outrider.collect.undisturbed import undisturbed
 from outrider.errors import ConfigError, explain
@@ -115,7 +116,8 @@ class Collector(BaseCollector):
         carried = self._tape.count
         self._loop.run_episodes(Shares.of(count, self._envs.lanes, self.num_envs, per_lane=per_lane))
         with undisturbed():
-            return self._tape.take_episodes(carried)
+            episodes = self._tape.take_episodes(carried)
+        return episodes if self._envs.driver.wait_for is None else in_order(episodes)
 
     def _reset(self, seeds: list[int] | None, options: Sequence[dict[str, Any] | None] | None) -> None:
         self._envs.check_open()

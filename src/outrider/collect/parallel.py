@@ -8,10 +8,9 @@ from multiprocessing import util
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from outrider.collect.actions import ActionMapName, check_action_map
 from outrider.collect.interface import BaseCollector
+from outrider.collect.order import in_order
 from outrider.collect.parallel_worker import Assignment, Happened, PolicyFactory
 from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape
@@ -120,7 +119,7 @@ class ParallelCollector(BaseCollector):
         for _, (infos, obs_infos), _ in answers:
             self._tape.infos.learn(infos)
             self._tape.obs_infos.learn(obs_infos)
-        return _in_order(Episodes.concatenate([self._conform(one) for one, _, _ in answers if one is not None]))
+        return in_order(Episodes.concatenate([self._conform(one) for one, _, _ in answers if one is not None]))
 
     def _conform(self, episodes: Episodes) -> Episodes:
         """Episodes of a worker, with infos as all workers have seen them."""
@@ -279,14 +278,3 @@ def _check_same(first: Tree, other: Tree, index: int) -> None:
                 fix="let make_policy return the same kind of policy in every worker",
             )
         )
-
-
-def _in_order(episodes: Episodes) -> Episodes:
-    """Episodes in the order of their starts: by the steps that their lane had taken before, then by lane."""
-    order = np.lexsort((episodes.episode_id, episodes.env_id))
-    lengths = np.diff(episodes.boundaries)[order]
-    lane = episodes.env_id[order]
-    before = np.cumsum(lengths) - lengths
-    is_first = np.append(True, lane[1:] != lane[:-1])
-    started = before - np.maximum.accumulate(np.where(is_first, before, 0))
-    return episodes[order[np.lexsort((lane, started))]]

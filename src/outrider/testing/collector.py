@@ -146,6 +146,9 @@ class CollectorConformance:
         for lane in range(3):
             for name in COLUMNS:
                 ours, theirs = (tree.take(getattr(part, name), part.env_id == lane) for part in rows)
+                if not self.lockstep:
+                    both = slice(0, min(int((part.env_id == lane).sum()) for part in rows))
+                    ours, theirs = tree.take(ours, both), tree.take(theirs, both)
                 assert_same(ours, theirs, name)
 
     def test_rows_are_those_of_the_reference(self) -> None:
@@ -306,6 +309,9 @@ class CollectorConformance:
             collector.reset()
             # Lane 0 was handed out up to its last row; lanes 1 and 2 have one left.
             steps = checked(collector.steps(8))
+            if not self.lockstep:
+                judge(steps)
+                return
             assert steps.env_id.tolist() == [1, 2, 0, 1, 2, 0, 1, 2]
             assert steps.cut.tolist() == [True, True] + [False] * 6
             assert steps.obs[:2, :2].tolist() == [[1, 2], [1, 2]]
