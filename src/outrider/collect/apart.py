@@ -7,7 +7,7 @@ back need not be what was sent last.
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,14 @@ __all__ = ["Apart"]
 NO_LANES = np.zeros(0, np.int64)
 
 
+class Came(NamedTuple):
+    """What a wait has brought: lanes by index, int64 each, those that stepped, ended, and are gone for good."""
+
+    stepped: np.ndarray
+    ended: np.ndarray
+    dropped: np.ndarray
+
+
 class Apart:
     """Where each lane stands, and how it moves on.
 
@@ -37,6 +45,7 @@ class Apart:
 
     Attributes:
         away: bool [N], the lanes that are under way.
+        alive: bool [N], the lanes that there still are.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -45,6 +54,7 @@ class Apart:
         self._stride = loop.envs.store.num_envs
         count = len(self._lanes)
         self.away = np.zeros(count, np.bool_)
+        self.alive = np.ones(count, np.bool_)
         self._held = np.zeros(count, np.bool_)
         self._resetting = np.zeros(count, np.bool_)
         self._parking = self._lanes + loop.envs.store.parking
@@ -52,13 +62,16 @@ class Apart:
         # Of a parked lane: the same row. It is at the end of the block that it was in last.
         self._last = self._parking.copy()
         self._serial = np.full(count, -1, np.int64)
+        # The row of the last step of each lane, and whether it has been numbered.
+        self._newest = np.full(count, -1, np.int64)
+        self._numbered = np.ones(count, np.bool_)
 
     # -- what it is for ----------------------------------------------------------------------------------------------
 
     def run(self, goal: Goal) -> None:
         """Let lanes step until there is what `goal` asks for; what is under way then stays so until the next call."""
         rows = self._loop.tape.rows()
-        goal.start(np.bincount(rows % self._stride, minlength=self._stride)[self._lanes], int(self._lanes[0]))
+        goal.start(np.bincount(rows % self._stride, minlength=self._stride)[self._lanes], self.alive)
         if goal.aligned:
             self._park(~self.away & (goal.counts == 0))
         with self._loop.putting_down():
@@ -67,7 +80,7 @@ class Apart:
                     going = np.flatnonzero(goal.going & ~self.away)
                     if len(going):
                         self._send(going, STEP, goal.length)
-                    goal.count(self._receive().lanes)
+                    goal.count(self._receive().stepped)
             finally:
                 self._park(~self.away & (self._front == self._last))
 
@@ -81,19 +94,32 @@ class Apart:
         self._loop.reset_lanes(np.flatnonzero(running) + first)
         self._loop.know_columns(np.flatnonzero(running) + first)
         # Where not all wait for all, nobody can say how many others will have ended before a lane does.
-        together = self._loop.envs.driver.wait_for is None
-        again = NO_LANES
+        together = self._loop.envs.driver.in_lockstep
         with self._loop.putting_down():
+            again = self._hand_on(shares, running, np.flatnonzero(running & ~self.alive))
             while running.any():
                 if len(again):
                     self._send_resets(again)
                 ready = np.flatnonzero(running & ~self.away)
                 if len(ready):
                     self._send(ready, shares.operation(ready + first) if together else STEP_AND_HOLD, CHUNK)
-                ended = np.array(self._receive().ended, np.int64) - first
-                begin = np.array([shares.claim(lane + first) for lane in ended.tolist()], np.bool_)
-                running[ended[~begin]] = False
-                again = ended[begin & self._held[ended]]
+                came = self._receive()
+                begin = np.array([shares.claim(lane + first) for lane in came.ended.tolist()], np.bool_)
+                running[came.ended[~begin]] = False
+                again = came.ended[begin & self._held[came.ended]]
+                if len(came.dropped):
+                    again = np.concatenate([again, self._hand_on(shares, running, came.dropped)])
+
+    def _hand_on(self, shares: Shares, running: np.ndarray, gone: np.ndarray) -> np.ndarray:
+        """Let others begin the episodes of lanes that are gone; return those of them that idled till now."""
+        first = self._lanes[0]
+        for index in gone[running[gone]].tolist():
+            running[index] = False
+            shares.give_up(index + first, np.flatnonzero(self.alive) + first)
+        idle = np.flatnonzero(self.alive & ~running) if len(gone) else NO_LANES
+        begin = idle[[shares.claim(index + first) for index in idle.tolist()]] if len(idle) else NO_LANES
+        running[begin] = True
+        return begin
 
     def settle(self) -> None:
         """Wait for all that is under way, and put it down."""
@@ -105,6 +131,11 @@ class Apart:
     def forget(self) -> None:
         """Nothing is under way any more, and nobody knows where the lanes are."""
         self.away[:] = self._resetting[:] = False
+        self.bury()
+
+    def bury(self) -> None:
+        """Learn which lanes are gone for good."""
+        self.alive[np.array(self._loop.envs.driver.dropped, np.int64) - self._lanes[0]] = False
 
     def stand_parked(self, lanes: np.ndarray) -> None:
         """These lanes, by number, stand at an observation in their parking rows, and begin a new block next."""
@@ -146,7 +177,7 @@ class Apart:
         loop.interrupted = False
         loop.recorder.env_seconds += perf_counter() - began
 
-    def _receive(self) -> Arrival:
+    def _receive(self) -> Came:
         """Wait for as many lanes as the backend says, and put down all that have come."""
         loop = self._loop
         began = perf_counter()
@@ -155,25 +186,61 @@ class Apart:
         with undisturbed():
             loop.interrupted = False
             loop.recorder.env_seconds += perf_counter() - began
-            self._put_down(arrival)
-        return arrival
+            return self._put_down(arrival)
 
-    def _put_down(self, arrival: Arrival) -> None:
-        loop, lanes = self._loop, numbers_of(arrival.lanes)
-        index = lanes - self._lanes[0]
-        rows = self._front[index]
-        self.away[index] = False
-        fresh = self._resetting[index]
-        self._resetting[index] = False
-        loop.keep_infos(lanes, rows, (arrival.info, arrival.final_info))
-        if fresh.any():
-            loop.decider.begin(lanes[fresh], rows[fresh])
-            lanes, rows = lanes[~fresh], rows[~fresh]
-        ends = self._front[np.array(arrival.ended, np.int64) - self._lanes[0]].tolist()
-        loop.end(ends, arrival.final_rows.tolist())
-        loop.tape.append(_packed(rows - self._stride))
-        loop.decider.stepped(lanes)
-        loop.decider.begin(arrival.ended, ends)
+    def _put_down(self, arrival: Arrival) -> Came:
+        loop, first = self._loop, self._lanes[0]
+        index = numbers_of(arrival.lanes) - first
+        rows, fresh = self._front[index], self._resetting[index]
+        self.away[index] = self._resetting[index] = False
+        loop.keep_infos(index + first, rows, (arrival.info, arrival.final_info))
+        loop.decider.begin(index[fresh] + first, rows[fresh])
+        ended, finals = np.array(arrival.ended, np.int64) - first, arrival.final_rows
+        dropped = np.array(list(arrival.dropped), np.int64) - first
+        stepped = ~fresh
+        if arrival.lost or arrival.dropped:
+            lost = np.array(arrival.lost, np.int64) - first
+            self._begin_anew(lost, dropped)
+            stepped &= ~np.isin(index, lost)
+            kept = ~np.isin(ended, lost)
+            ended, finals = ended[kept], finals[kept]
+        ends = self._front[ended].tolist()
+        loop.end(ends, finals.tolist())
+        index, rows = index[stepped], rows[stepped] - self._stride
+        loop.tape.append(_packed(rows))
+        self._newest[index], self._numbered[index] = rows, False
+        loop.decider.stepped(index + first)
+        loop.decider.begin(ended + first, ends)
+        return Came(index, ended, dropped)
+
+    def _begin_anew(self, lost: np.ndarray, dropped: np.ndarray) -> None:
+        """Cut the episodes of lanes whose step did not happen; those that are there again stand where they stood."""
+        loop, first = self._loop, self._lanes[0]
+        came, here = self._front[lost].copy(), self._front[lost] - self._stride
+        for index, row in zip(lost.tolist(), here.tolist(), strict=True):
+            self._cut(index, row)
+        for index in dropped.tolist():
+            # Of one that was being reset no step is lost.
+            if not self._resetting[index]:
+                self._cut(index, int(self._front[index]) - self._stride)
+        loop.decider.take_over(came, here)
+        self._front[lost] = here
+        loop.decider.begin(lost + first, here)
+        self.alive[dropped] = self.away[dropped] = self._resetting[dropped] = False
+        self._front[dropped] = self._last[dropped] = self._parking[dropped]
+
+    def _cut(self, index: int, row: int) -> None:
+        """Cut the running episode of a lane; the observation in `row` was its last."""
+        loop = self._loop
+        if not loop.decider.is_running(index + int(self._lanes[0])):
+            return
+        loop.tape.cut(int(self._newest[index]), row)
+        if self._numbered[index]:
+            loop.ledger.cut_running([index])
+
+    def numbered(self) -> None:
+        """All steps so far have their episode's number: a cut is none of their business any more."""
+        self._numbered[:] = True
 
     # -- places ------------------------------------------------------------------------------------------------------
 

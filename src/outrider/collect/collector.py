@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.collect.actions import ActionMapName, check_action_map
 from outrider.collect.decide import Terms
@@ -23,6 +23,9 @@ from outrider.seeding import lane_seeds, resolve_seed
 from outrider.tree import Tree
 from outrider.vector.env import VecEnv
 
+if TYPE_CHECKING:
+    import numpy as np
+
 __all__ = ["Collector"]
 
 
@@ -40,7 +43,8 @@ class Collector(BaseCollector):
 
     Where the backend's `wait_for` is less than the number of lanes, they go at their own pace: the policy decides for
     whichever have arrived, and those that are under way when a call returns stay so. Each lane's rows are the same, in
-    the same order.
+    the same order. Where the backend makes environments anew after a failure, or goes on without them, the episodes
+    that this ends are cut, and a step that was lost is no row.
 
     Raises:
         ConfigError: an argument that cannot be used.
@@ -93,16 +97,19 @@ class Collector(BaseCollector):
             self._loop.advance(turns)
 
     def _reach(self, length: int, lanes: int) -> None:
-        if self._envs.driver.wait_for is None:
+        if self._envs.driver.in_lockstep:
             super()._reach(length, lanes)
         else:
             self._run(self._tape.fewest(lanes) < length, EnoughLanes(length, lanes, self._options.lead))
 
     def _gather(self, count: int) -> None:
-        if self._envs.driver.wait_for is None:
+        if self._envs.driver.in_lockstep:
             super()._gather(count)
         else:
             self._run(self._tape.count < count, EnoughRows(count))
+
+    def _lanes_left(self) -> np.ndarray:
+        return self._loop.lane_numbers[self._loop.apart.alive]
 
     def _run(self, wanted: bool, goal: Goal) -> None:  # noqa: FBT001 - whether there is anything to do
         if wanted:
@@ -117,7 +124,7 @@ class Collector(BaseCollector):
         self._loop.run_episodes(Shares.of(count, self._envs.lanes, self.num_envs, per_lane=per_lane))
         with undisturbed():
             episodes = self._tape.take_episodes(carried)
-        return episodes if self._envs.driver.wait_for is None else in_order(episodes)
+        return episodes if self._envs.driver.in_lockstep else in_order(episodes)
 
     def _reset(self, seeds: list[int] | None, options: Sequence[dict[str, Any] | None] | None) -> None:
         self._envs.check_open()

@@ -161,6 +161,11 @@ class Decider:
         steps: np.ndarray = self._apart[index] + self.together
         return steps
 
+    def is_running(self, lane: int) -> bool:
+        """Whether the lane has taken a step in its episode."""
+        index = lane - self._lanes.start
+        return bool(self.lane_steps(index) > self._begun[index])
+
     def begin(self, lanes: Any, rows: Any) -> None:
         """An episode begins in each of `lanes`, with the observations in `rows` (lists or arrays): states go there."""
         first = self._lanes.start
@@ -194,6 +199,13 @@ class Decider:
             # A decision has also left a state for the next step.
             for leaf in self._states:
                 leaf[self._store.after(target)] = leaf[self._store.after(source)]
+
+    def take_over(self, source: Any, target: Any) -> None:
+        """Copy observations, and the infos that came with them, from rows to rows."""
+        if self._tape.obs_infos:
+            self._tape.obs_infos.move(source, target)
+        for leaf in self._obs:
+            leaf[target] = leaf[source]
 
     def load(self, weights: Tree) -> int:
         """Let the policy take new weights; return the number of this version."""

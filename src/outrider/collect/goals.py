@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, final
+from typing import TYPE_CHECKING, final
 
-import numpy as np
-
-from outrider.vector.store import numbers_of
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["EnoughLanes", "EnoughRows", "Goal"]
 
@@ -20,23 +19,25 @@ class Goal(ABC):
 
     Attributes:
         counts: int64 [N].
+        alive: bool [N], the lanes that there still are.
         length: steps of the blocks that are to be opened.
         aligned: whether lanes that have no rows should begin a block together, because a full one is handed out as
             it is.
     """
 
     counts: np.ndarray
+    alive: np.ndarray
     length = CHUNK
     aligned = False
 
-    def start(self, counts: np.ndarray, first: int) -> None:
-        """Begin with these counts; `first` is the number of the lane that the first of them is of."""
+    def start(self, counts: np.ndarray, alive: np.ndarray) -> None:
+        """Begin with these counts; `alive` is looked at again and again."""
         self.counts = counts
-        self._first = first
+        self.alive = alive
 
-    def count(self, lanes: Any) -> None:
-        """Add a row of each of `lanes`, a range or int64 array."""
-        self.counts[numbers_of(lanes) - self._first] += 1
+    def count(self, index: np.ndarray) -> None:
+        """Add a row of each of these lanes, int64 [k], counted from the first lane of the loop."""
+        self.counts[index] += 1
 
     @property
     @abstractmethod
@@ -51,7 +52,7 @@ class Goal(ABC):
 
 @final
 class EnoughLanes(Goal):
-    """At least `lanes` lanes have `length` rows; each may have `lead` times as many before it has to idle."""
+    """At least `lanes` lanes, or all there still are, have `length` rows; with `lead` times as many a lane idles."""
 
     aligned = True
 
@@ -63,12 +64,13 @@ class EnoughLanes(Goal):
     @property
     def is_reached(self) -> bool:
         """See `Goal.is_reached`."""
-        return int((self.counts >= self.length).sum()) >= self._lanes
+        full = (self.counts >= self.length) & self.alive
+        return int(full.sum()) >= min(self._lanes, int(self.alive.sum()))
 
     @property
     def going(self) -> np.ndarray:
         """See `Goal.going`."""
-        going: np.ndarray = self.counts < self._most
+        going: np.ndarray = self.alive & (self.counts < self._most)
         return going
 
 
@@ -87,4 +89,4 @@ class EnoughRows(Goal):
     @property
     def going(self) -> np.ndarray:
         """See `Goal.going`."""
-        return np.ones(len(self.counts), np.bool_)
+        return self.alive

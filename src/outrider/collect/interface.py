@@ -47,7 +47,7 @@ class BaseCollector(ABC):
             length: how many steps of each.
             lanes: how many lanes: those that are the first to have so many steps. What is returned is a copy then, the
                 column `env_id` says which they were, and the others keep their rows. None: all, without a copy where
-                nothing was carried over.
+                nothing was carried over. Lanes that were dropped after a failure are missing.
 
         Raises:
             ConfigError: `length` or `lanes` is not a positive integer, or `lanes` more than there are; nothing is
@@ -59,7 +59,10 @@ class BaseCollector(ABC):
         self._check_open()
         self._reach(length, lanes or self.num_envs)
         with undisturbed():
-            return self._tape.take_rollout(length) if lanes is None else self._tape.take_lanes(length, lanes)
+            left = self._lanes_left()
+            if lanes is None and len(left) == self.num_envs:
+                return self._tape.take_rollout(length)
+            return self._tape.take_lanes(length, lanes or len(left), left)
 
     def rollouts(self, length: int, count: int | None = None) -> Iterator[Rollout]:
         """Yield `count` rollouts of `length` steps, or rollouts for ever; each is collected when it is asked for."""
@@ -158,6 +161,10 @@ class BaseCollector(ABC):
     def _reach(self, length: int, lanes: int) -> None:
         """Let at least `lanes` lanes have `length` rows on the tape."""
         self._advance(max(0, length - self._tape.fewest(lanes)))
+
+    def _lanes_left(self) -> np.ndarray:
+        """The lanes that there still are, int64."""
+        return np.arange(self.num_envs)
 
     def _gather(self, count: int) -> None:
         """Let there be at least `count` rows on the tape."""

@@ -46,9 +46,10 @@ class Ledger:
         if len(lane):
             self.recorder.add_episodes(lane - self._lanes.start, total, length, cut)
 
-    def cut_running(self) -> None:
-        """Stop counting the running episodes: what comes next in their lanes belongs to others."""
-        running = self.step > 0
+    def cut_running(self, lanes: Any = slice(None)) -> None:
+        """Stop counting running episodes, of these lanes by index: what comes next in them belongs to others."""
+        running = np.zeros(len(self.step), np.bool_)
+        running[lanes] = self.step[lanes] > 0
         self._ordinal[running] += 1
         self.step[running] = 0
         self._returns[running] = 0.0

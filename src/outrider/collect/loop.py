@@ -166,6 +166,7 @@ class Loop:
             with undisturbed():
                 self.tape.prune()
                 self._stamp(self.tape.rows()[before:])
+                self.apart.numbered()
                 self.tape.in_use = self.apart.rows_in_use
                 self.tape.release()
                 self._unsettled = False
@@ -244,13 +245,15 @@ class Loop:
         self.reset_lanes(self.lane_numbers)
 
     def reset_lanes(self, lanes: np.ndarray) -> None:
-        """Reset `lanes` into their parking rows."""
+        """Reset `lanes`, as far as there still are such, into their parking rows."""
+        lanes = lanes[~np.isin(lanes, self._driver.dropped)]
         if len(lanes):
             rows = lanes + self._store.parking
             self.envs.drain()
             self._exchange(self._packed(lanes), self._packed(rows), RESET)
             self.decider.begin(lanes, rows)
             self.apart.stand_parked(lanes)
+            self.apart.bury()
             self._needs_reset[lanes - self._lanes.start] = False
             self.interrupted = self.decided = False
 

@@ -47,6 +47,15 @@ class Shares:
         may = self._left[stepping - self._lanes.start] > 0
         return STEP if may.all() else np.where(may, STEP, STEP_AND_HOLD).astype(np.int8)
 
+    def give_up(self, lane: int, others: np.ndarray) -> None:
+        """A lane is gone in the middle of an episode; `others`, int64, begin that one and those it had left."""
+        index = lane - self._lanes.start
+        left, self._left[index] = int(self._left[index]) + 1, 0
+        self._pot += 1
+        if not self._pooled:
+            for number in range(left):
+                self._left[others[number % len(others)] - self._lanes.start] += 1
+
     def claim(self, lane: int) -> bool:
         """Whether a lane that has ended begins another episode; if so, that start is used."""
         index = lane - self._lanes.start

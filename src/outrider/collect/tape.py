@@ -121,6 +121,14 @@ class Tape:
         for row in open_.tolist():
             self.side.add(row, row + lanes, row + lanes)
 
+    def cut(self, row: int, last: int) -> bool:
+        """Mark that an episode was cut after the step in `row`, if that is still here; row `last` follows it."""
+        found = bool((self.rows() == row).any())
+        if found:
+            self._made_columns().arrays["cut"][row] = True
+            self.side.add(row, last, last)
+        return found
+
     def prune(self) -> None:
         """Forget the ends of steps that an interruption has kept off the tape."""
         lost = ~np.isin(self.side.rows[: len(self.side)], self.rows())
@@ -215,10 +223,13 @@ class Tape:
             obs_info=rows["obs_info"],
         )
 
-    def take_lanes(self, length: int, count: int) -> Rollout:
-        """Hand out copies of the first `length` rows of the `count` lanes that were the first to have them."""
+    def take_lanes(self, length: int, count: int, among: np.ndarray) -> Rollout:
+        """Hand out copies of the first `length` rows of the `count` lanes of `among` that were the first to have them.
+
+        Where fewer have them, of these.
+        """
         lanes = self.rows() % self.store.num_envs
-        full = np.flatnonzero(_rank(lanes, self.store.num_envs) == length - 1)
+        full = np.flatnonzero((_rank(lanes, self.store.num_envs) == length - 1) & np.isin(lanes, among))
         return self._gather_rollout(length, np.sort(lanes[full[:count]]))
 
     def _gather_rollout(self, length: int, lanes: np.ndarray) -> Rollout:
@@ -281,11 +292,16 @@ class Tape:
         return taken | flags | self._take_infos(rows)
 
     def take_episodes(self, since: int) -> Episodes:
-        """Hand out all rows but the first `since`: whole episodes that have ended, in the order of their starts."""
+        """Hand out the whole episodes among all rows but the first `since`, in the order of their starts.
+
+        All of them have ended; rows of those that were cut stay.
+        """
         lanes = self.store.num_envs
         rows = self.rows()
-        self._keep(rows[:since])
-        rows = rows[since:]
+        kept, rows = rows[:since], rows[since:]
+        cut = self._of_cut_episodes(rows)
+        self._keep(np.concatenate([kept, rows[cut]]))
+        rows = rows[~cut]
         order = np.argsort(rows % lanes, kind="stable")
         slots = self.side.find(rows[order])
         last = np.flatnonzero(slots >= 0)
@@ -307,6 +323,12 @@ class Tape:
         )
         self.release()
         return episodes
+
+    def _of_cut_episodes(self, rows: np.ndarray) -> np.ndarray:
+        """Whether each row, int64 [R], belongs to an episode that was cut, bool [R]."""
+        columns = self._made_columns().arrays
+        ids: np.ndarray = columns["episode_id"][rows]
+        return np.isin(ids, ids[columns["cut"][rows]])
 
     def discard(self) -> int:
         """Forget every row that was not handed out; return how many there were."""

@@ -103,6 +103,7 @@ class Driver(ABC):
         wait_for: how many arrivals `recv` and a collector wait for; None: for everything under way.
         autoreset_mode: when the environments reset by themselves; None: as each operation says.
         rebuilds: whether it makes environments that fail anew, so that steps may be lost.
+        drops: whether it goes on without lanes that fail.
         restarts: how often an environment, or a worker with all of its environments, was made anew after a failure.
         lost_steps: how many steps did not happen because of that.
         dropped: the lanes that failed and are gone for good, in order.
@@ -114,6 +115,7 @@ class Driver(ABC):
     wait_for: int | None = None
     autoreset_mode: AutoresetMode | None = None
     rebuilds: bool = False
+    drops: bool = False
     restarts: int = 0
     lost_steps: int = 0
     dropped: tuple[int, ...] = ()
@@ -158,6 +160,11 @@ class Driver(ABC):
 
     def let_go(self, lanes: Any) -> None:  # noqa: B027 - most drivers step their lanes apart and need not know
         """Be told that nobody goes on with the episodes of `lanes`: the next request for each of them is a reset."""
+
+    @property
+    def in_lockstep(self) -> bool:
+        """Whether all lanes that are sent on come back together, each with its step done."""
+        return self.wait_for is None and not (self.rebuilds or self.drops)
 
     @property
     def lanes(self) -> range:

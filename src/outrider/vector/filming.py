@@ -33,7 +33,7 @@ class Filming(Driver):
         self.description = driver.description
         self.num_envs = driver.num_envs
         self.autoreset_mode = driver.autoreset_mode
-        self.rebuilds = driver.rebuilds
+        self.rebuilds, self.drops = driver.rebuilds, driver.drops
         self._count_losses()
 
     def _count_losses(self) -> None:

@@ -143,6 +143,8 @@ class RestartingDriver(_Surviving):
 class DroppingDriver(_Surviving):
     """Does without lanes that fail."""
 
+    drops = True
+
     def __init__(self, *arguments: Any, wait_for: int | None) -> None:
         super().__init__(*arguments, wait_for=wait_for)
         self._newly_dropped: dict[int, EnvironmentFailure] = {}
