@@ -304,6 +304,34 @@ def test_lanes_step_together_or_not_at_all():
         assert envs.recv().obs[:, 0].tolist() == [2, 2, 2]
 
 
+def test_several_requests_become_one_step_of_the_source():
+    source = CounterBatch((2, 5, 5))
+    with outrider.make_vec(source) as envs:
+        envs.reset()
+        for _ in range(2):
+            envs.send(np.ones(3, np.int64), hold=True)
+            envs.recv()
+        # Lane 0 is reset by the step of the others, which has not been sent yet: so far nobody can reset it alone.
+        envs.send_reset([0])
+        with pytest.raises(ConfigError, match="step the others"):
+            envs.recv()
+        envs.send(np.ones(2, np.int64), [1, 2])
+        arrival = envs.recv()
+        assert arrival.env_id.tolist() == [0, 1, 2]
+        assert arrival.obs["count"][:, 0].tolist() == [0, 3, 3]
+        # The oldest request comes first.
+        for _ in range(2):
+            envs.send(np.ones(3, np.int64), hold=True)
+            envs.recv()
+        envs.send_reset([1, 2])
+        envs.send(np.ones(1, np.int64), [0])
+        arrival = envs.recv()
+        assert arrival.env_id.tolist() == [1, 2, 0]
+        assert arrival.obs["count"][:, 0].tolist() == [0, 0, 0]
+        assert (arrival.ended, arrival.dummies) == ([], [0])
+    assert [call[0] for call in source.calls] == ["reset", *["step"] * 6]
+
+
 def test_what_makes_no_sense_is_refused_before_anything_is_touched():
     source = counters(SAME_STEP)
     closed = counters(SAME_STEP)

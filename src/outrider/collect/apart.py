@@ -27,11 +27,15 @@ NO_LANES = np.zeros(0, np.int64)
 
 
 class Came(NamedTuple):
-    """What a wait has brought: lanes by index, int64 each, those that stepped, ended, and are gone for good."""
+    """What a wait has brought: lanes by index, int64 each.
+
+    Those that stepped, that ended, that are gone for good, and whose step did nothing but reset them.
+    """
 
     stepped: np.ndarray
     ended: np.ndarray
     dropped: np.ndarray
+    dummies: np.ndarray
 
 
 class Apart:
@@ -70,19 +74,31 @@ class Apart:
 
     def run(self, goal: Goal) -> None:
         """Let lanes step until there is what `goal` asks for; what is under way then stays so until the next call."""
-        rows = self._loop.tape.rows()
+        rows = self._loop.tape.rows() if goal.counts_dummies else self._loop.tape.valid_rows()
         goal.start(np.bincount(rows % self._stride, minlength=self._stride)[self._lanes], self.alive)
         if goal.aligned:
             self._park(~self.away & (goal.counts == 0))
         with self._loop.putting_down():
             try:
                 while not goal.is_reached:
-                    going = np.flatnonzero(goal.going & ~self.away)
+                    going = self._going(goal)
                     if len(going):
                         self._send(going, STEP, goal.length)
-                    goal.count(self._receive().stepped)
+                    came = self._receive()
+                    goal.count(came.stepped, came.dummies)
             finally:
                 self._park(~self.away & (self._front == self._last))
+
+    def _going(self, goal: Goal) -> np.ndarray:
+        """The lanes that go on: those that may, and others with them if too few were under way for any to arrive."""
+        idle = ~self.away
+        going = idle & goal.going
+        batch = self._loop.envs.driver.batch
+        lacking = batch - int(self.away.sum()) - int(going.sum())
+        if batch > 1 and lacking > 0:
+            others = np.flatnonzero(idle & ~going)
+            going[others[np.argsort(goal.counts[others], kind="stable")[:lacking]]] = True
+        return np.flatnonzero(going)
 
     def run_episodes(self, shares: Shares) -> None:
         """Run the episodes of `shares`, no lane being under way; lanes that have none to begin idle."""
@@ -206,12 +222,16 @@ class Apart:
             ended, finals = ended[kept], finals[kept]
         ends = self._front[ended].tolist()
         loop.end(ends, finals.tolist())
+        dummies = np.array(arrival.dummies, np.int64) - first
+        if len(dummies) or arrival.blind:
+            loop.mark(self._front[dummies].tolist(), self._front[np.array(arrival.blind, np.int64) - first].tolist())
         index, rows = index[stepped], rows[stepped] - self._stride
         loop.tape.append(_packed(rows))
         self._newest[index], self._numbered[index] = rows, False
-        loop.decider.stepped(index + first)
+        loop.decider.stepped(index + first, arrival.dummies)
         loop.decider.begin(ended + first, ends)
-        return Came(index, ended, dropped)
+        loop.decider.begin(dummies + first, self._front[dummies])
+        return Came(index, ended, dropped, dummies)
 
     def _begin_anew(self, lost: np.ndarray, dropped: np.ndarray) -> None:
         """Cut the episodes of lanes whose step did not happen; those that are there again stand where they stood."""

@@ -77,7 +77,7 @@ class Collector(BaseCollector):
                     expected="what outrider.make_vec returns",
                     found=type(envs).__name__,
                     where="Collector(envs, ...)",
-                    fix="call outrider.make_vec(env, num_envs) first; vector environments of others are not taken yet",
+                    fix="call outrider.make_vec first; it takes vector environments of others as well",
                 )
             )
         envs.check_open()
@@ -88,7 +88,8 @@ class Collector(BaseCollector):
         self._loop = Loop(envs, as_policy(policy), Terms(self.seed, check_action_map(action_map)))
         self._tape = self._loop.tape
         self._recorder = self._loop.ledger.recorder
-        envs.arrange_resets(envs.lanes, lane_seeds(self.seed, self._loop.lane_numbers), None)
+        if seed is not None or envs.driver.takes_seeds:
+            envs.arrange_resets(envs.lanes, lane_seeds(self.seed, self._loop.lane_numbers), None)
 
     def _advance(self, turns: int) -> None:
         # Rows that are there already are handed out even after the environments have failed.
@@ -120,7 +121,7 @@ class Collector(BaseCollector):
         self._envs.check_open()
         self._loop.recover()
         self._loop.cut_running()
-        carried = self._tape.count
+        carried = self._tape.length
         self._loop.run_episodes(Shares.of(count, self._envs.lanes, self.num_envs, per_lane=per_lane))
         with undisturbed():
             episodes = self._tape.take_episodes(carried)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import perf_counter
@@ -149,8 +149,10 @@ class Decider:
             for column, leaf in zip(self._states, leaves[len(self._written) :], strict=True):
                 column[after] = leaf
 
-    def stepped(self, lanes: Any) -> None:
-        """Count a step of each of `lanes`."""
+    def stepped(self, lanes: Any, dummies: Sequence[int] = ()) -> None:
+        """Count a step of each of `lanes`, but of `dummies` among them, whose step did nothing but reset them."""
+        for lane in dummies:
+            self._apart[lane - self._lanes.start] -= 1
         if len(lanes) == len(self._lanes):
             self.together += 1
         else:

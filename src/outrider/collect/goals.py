@@ -23,21 +23,25 @@ class Goal(ABC):
         length: steps of the blocks that are to be opened.
         aligned: whether lanes that have no rows should begin a block together, because a full one is handed out as
             it is.
+        counts_dummies: whether a step that did nothing but reset a lane counts as a row.
     """
 
     counts: np.ndarray
     alive: np.ndarray
     length = CHUNK
     aligned = False
+    counts_dummies = False
 
     def start(self, counts: np.ndarray, alive: np.ndarray) -> None:
         """Begin with these counts; `alive` is looked at again and again."""
         self.counts = counts
         self.alive = alive
 
-    def count(self, index: np.ndarray) -> None:
-        """Add a row of each of these lanes, int64 [k], counted from the first lane of the loop."""
+    def count(self, index: np.ndarray, dummies: np.ndarray) -> None:
+        """Add a row of each of these lanes, int64 [k], counted from the first lane of the loop; `dummies` had none."""
         self.counts[index] += 1
+        if len(dummies) and not self.counts_dummies:
+            self.counts[dummies] -= 1
 
     @property
     @abstractmethod
@@ -55,6 +59,7 @@ class EnoughLanes(Goal):
     """At least `lanes` lanes, or all there still are, have `length` rows; with `lead` times as many a lane idles."""
 
     aligned = True
+    counts_dummies = True
 
     def __init__(self, length: int, lanes: int, lead: int) -> None:
         self.length = length

@@ -168,7 +168,9 @@ class BaseCollector(ABC):
 
     def _gather(self, count: int) -> None:
         """Let there be at least `count` rows on the tape."""
-        self._advance(-(-max(0, count - self._tape.count) // self.num_envs))
+        # Once is enough, but where some rows are dummies.
+        while self._tape.count < count:
+            self._advance(-(-(count - self._tape.count) // self.num_envs))
 
     @abstractmethod
     def _advance(self, turns: int) -> None:

@@ -15,14 +15,15 @@ LANE_BITS = 32
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
 def stamp(
-    rows: Any, stride: int, first: int, reward: Any, ends: Any, columns: Any, lanes: Any, returns: Any
+    rows: Any, dummy: Any, lane_range: Any, reward: Any, ends: Any, columns: Any, lanes: Any, returns: Any
 ) -> tuple[Any, Any, Any, Any]:
     """Number the rows of a stretch of collection and find the episodes that ended in it.
 
     Args:
-        rows: int64 [R], row numbers, each lane's in order of time. Row r belongs to lane r % stride.
-        stride: number of lanes of the store.
-        first: lane that has index 0 in `lanes` and `returns`.
+        rows: int64 [R], row numbers, each lane's in order of time.
+        dummy: bool [R], rows that are no steps: they get the id of the episode that begins behind them, and -1 for
+            their step; empty where there is none.
+        lane_range: (stride, first): row r belongs to lane r % stride; `first` has index 0 in `lanes` and `returns`.
         reward: float64 by row number.
         ends: (terminated, truncated, cut), bool by row number.
         columns: (episode_id, step), int64 by row number, written.
@@ -36,6 +37,7 @@ def stamp(
     terminated, truncated, cut = ends
     episode_id, step_column = columns
     ordinal, step = lanes
+    stride, first = lane_range
     count = 0
     for i in range(len(rows)):
         row = rows[i]
@@ -51,6 +53,9 @@ def stamp(
         lane = row % stride
         n = lane - first
         episode_id[row] = (ordinal[n] << LANE_BITS) + lane
+        if len(dummy) and dummy[i]:
+            step_column[row] = -1
+            continue
         step_column[row] = step[n]
         step[n] += 1
         returns[n] += reward[row]

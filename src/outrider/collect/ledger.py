@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from outrider.collect.kernels import stamp
+from outrider.collect.marks import Marks
 from outrider.collect.stats import Recorder
 from outrider.memory.rows import Rows
 from outrider.vector.store import Store
 
 __all__ = ["Ledger"]
+
+NO_DUMMIES = np.zeros(0, np.bool_)
 
 
 class Ledger:
@@ -29,20 +32,24 @@ class Ledger:
         self._ordinal = np.zeros(len(lanes), np.int64)
         self._returns = np.zeros(len(lanes), np.float64)
 
-    def stamp(self, rows: np.ndarray, store: Store, columns: Rows) -> None:
-        """Write episode ids and step numbers into new `rows`, int64 [R], and count what ended in them."""
+    def stamp(self, rows: np.ndarray, dummies: Marks, store: Store, columns: Rows) -> None:
+        """Write episode ids and step numbers into new `rows`, int64 [R], and count what ended in them.
+
+        Dummies are no steps of any episode: they get the id of the next one and the step -1.
+        """
+        dummy = dummies.of(rows) if dummies else NO_DUMMIES
         arrays: Any = columns.arrays
         lane, total, length, cut = stamp(
             rows,
-            store.num_envs,
-            self._lanes.start,
+            dummy,
+            (store.num_envs, self._lanes.start),
             store.reward,
             (store.terminated, store.truncated, arrays["cut"]),
             (arrays["episode_id"], arrays["step"]),
             (self._ordinal, self.step),
             self._returns,
         )
-        self.recorder.steps += len(rows)
+        self.recorder.steps += len(rows) - int(dummy.sum())
         if len(lane):
             self.recorder.add_episodes(lane - self._lanes.start, total, length, cut)
 

@@ -79,14 +79,18 @@ class Loop:
         """Let every lane take a step from the observations in rows `front`; the next ones go to rows `after`."""
         if not self.decided:
             self.decider.decide(self._lanes, front, self.recorder)
-        ended = self._exchange(self._lanes, after, STEP).ended
-        begins = [lane - self._lanes.start + after.start for lane in ended]
+        back = self._exchange(self._lanes, after, STEP)
+        ended, dummies = back.ended, back.dummies
+        shift = after.start - self._lanes.start
         if ended:
-            self.end(begins, [self._store.final + lane for lane in ended])
+            self.end([lane + shift for lane in ended], [self._store.final + lane for lane in ended])
+        if dummies or back.blind:
+            self.mark([lane + shift for lane in dummies], [lane + shift for lane in back.blind])
         # With the next line the step is done, also if an interruption comes right behind it.
-        self.decider.stepped(self._lanes)
-        if ended:
-            self.decider.begin(ended, begins)
+        self.decider.stepped(self._lanes, dummies)
+        for begun in (ended, dummies):
+            if begun:
+                self.decider.begin(begun, [lane + shift for lane in begun])
         self.interrupted = self.decided = False
 
     def _exchange(self, lanes: Any, rows: Any, op: Any) -> Returned:
@@ -158,7 +162,7 @@ class Loop:
     @contextmanager
     def putting_down(self) -> Iterator[None]:
         """Around steps of lanes at their own pace: those that were put on the tape are numbered, come what may."""
-        before = self.tape.count
+        before = self.tape.length
         self._unsettled = True
         try:
             yield
@@ -200,6 +204,12 @@ class Loop:
         for row, observation in zip(rows, finals, strict=True):
             self.tape.side.add(row - self._store.num_envs, observation, row)
 
+    def mark(self, dummies: list[int], blind: list[int]) -> None:
+        """Mark the steps that led to the observations in rows `dummies` and in rows `blind` as what they are."""
+        stride = self._store.num_envs
+        self.tape.dummies.add([row - stride for row in dummies])
+        self.tape.blind.add([row - stride for row in blind])
+
     def keep_infos(self, lanes: Any, rows: Any, infos: tuple[Mapping[int, Any], Mapping[int, Any]]) -> None:
         """Keep what came with the observations, and what came with the steps before them."""
         if not self.want:
@@ -213,7 +223,7 @@ class Loop:
     def _stamp(self, rows: np.ndarray) -> None:
         """Number new rows, int64 [R], each lane's in order of time."""
         if self.decider.columns is not None:
-            self.ledger.stamp(rows, self._store, self.decider.columns)
+            self.ledger.stamp(rows, self.tape.dummies, self._store, self.decider.columns)
 
     # -- beginnings and cuts -----------------------------------------------------------------------------------------
 
@@ -261,6 +271,7 @@ class Loop:
         """After an interruption in an exchange or at the end of a call nobody knows where the lanes are: begin anew."""
         if self.interrupted or self._unsettled:
             if self.interrupted:
+                self._driver.let_go(self.lane_numbers)
                 self._driver.wait()
                 self.envs.drain()
             self.apart.forget()
@@ -271,12 +282,14 @@ class Loop:
 
     def cut_running(self) -> None:
         """Cut the running episodes, say so in their last rows as far as they were not handed out; all need a reset."""
+        self._driver.let_go(self.lane_numbers[~self.apart.away])
         self.apart.settle()
         self._cut()
 
     def _cut(self) -> None:
         with undisturbed():
             self._needs_reset[:] = True
+            self._driver.let_go(self.lane_numbers)
             self.tape.cut_open()
             self.ledger.cut_running()
             self.decided = False

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from outrider import tree
+from outrider.collect.arrange import interleave, rank
 from outrider.collect.infos import InfoTable
+from outrider.collect.marks import Marks
 from outrider.collect.side import SideTable
 from outrider.memory.rows import Rows
 from outrider.records.episodes import Episodes
@@ -51,6 +53,9 @@ class Tape:
     Attributes:
         columns: the collector's columns, once the policy's output is known.
         side: the true last observations of ended episodes.
+        dummies: rows of steps in which foreign environments did nothing but reset a lane: part of rollouts, and of
+            nothing else.
+        blind: rows of ends whose last observation is not known.
         infos, obs_infos: wanted infos, by row of the step and by row of the observation that they came with.
         opened: number of blocks so far.
         in_use: int64, rows of blocks that lanes stand in or are on the way to.
@@ -60,6 +65,7 @@ class Tape:
         self.store = store
         self.infos, self.obs_infos = InfoTable(info_keys), InfoTable(info_keys)
         self.side = SideTable(store.obs)
+        self.dummies, self.blind = Marks(), Marks()
         self.columns: Rows | None = None
         self.in_use = NO_ROWS
         self.opened = 0
@@ -91,16 +97,26 @@ class Tape:
             self._log.append(rows)
 
     @property
-    def count(self) -> int:
-        """Rows that were not handed out."""
+    def length(self) -> int:
+        """Rows that were not handed out, with dummies."""
         return sum(len(rows) for rows in self._log)
 
+    @property
+    def count(self) -> int:
+        """Rows that were not handed out, without dummies."""
+        return self.length - len(self.dummies)
+
     def rows(self) -> np.ndarray:
-        """Rows that were not handed out, int64 [R], in the order of arrival."""
+        """Rows that were not handed out, int64 [R], in the order of arrival, with dummies."""
         return np.concatenate([NO_ROWS, *(numbers_of(rows) for rows in self._log)])
 
+    def valid_rows(self) -> np.ndarray:
+        """The same without dummies."""
+        rows = self.rows()
+        return rows[~self.dummies.of(rows)] if self.dummies else rows
+
     def fewest(self, lanes: int) -> int:
-        """The most rows that each of some `lanes` lanes has."""
+        """The most rows, with dummies, that each of some `lanes` lanes has."""
         if not self._log:
             return 0
         counts = np.bincount(self.rows() % self.store.num_envs, minlength=self.store.num_envs)
@@ -116,7 +132,9 @@ class Tape:
         newest[rows % lanes] = rows
         last = newest[newest >= 0]
         columns = self._made_columns().arrays
-        open_ = last[~(self.store.terminated[last] | self.store.truncated[last] | columns["cut"][last])]
+        over = self.store.terminated[last] | self.store.truncated[last] | columns["cut"][last]
+        # Behind a dummy an episode begins: there is nothing to be cut.
+        open_ = last[~(over | self.dummies.of(last))]
         columns["cut"][open_] = True
         for row in open_.tolist():
             self.side.add(row, row + lanes, row + lanes)
@@ -130,9 +148,12 @@ class Tape:
         return found
 
     def prune(self) -> None:
-        """Forget the ends of steps that an interruption has kept off the tape."""
-        lost = ~np.isin(self.side.rows[: len(self.side)], self.rows())
+        """Forget the ends and marks of steps that an interruption has kept off the tape."""
+        rows = self.rows()
+        lost = ~np.isin(self.side.rows[: len(self.side)], rows)
         self.side.take(np.flatnonzero(lost))
+        for marks in (self.dummies, self.blind):
+            marks.keep(rows)
 
     # -- handing out -------------------------------------------------------------------------------------------------
 
@@ -149,8 +170,8 @@ class Tape:
         columns = self._made_columns().view(root, block.base, leading)
         index = self.side.rows[ends] - block.base
         final_obs, final_state = self.side.take(ends)
-        lanes = np.arange(self.store.num_envs)
-        return self._rollout({**rows, **infos}, columns, lanes, (index, final_obs, final_state))
+        numbers = np.arange(block.base, block.base + block.rows).reshape(leading)
+        return self._rollout({**rows, **infos}, columns, numbers, (index, final_obs, final_state))
 
     def _take_block(self, block: Block) -> np.ndarray:
         """Take the rows of a block off the tape; return where its ends are in the side table, in order of rows."""
@@ -195,9 +216,9 @@ class Tape:
         there = (rows >= block.base) & (rows < block.base + block.rows)
         return block if int(there.sum()) == length * lanes else None
 
-    def _rollout(self, rows: Tree, columns: Tree, lanes: np.ndarray, side: tuple[np.ndarray, Tree, Tree]) -> Rollout:
-        """A rollout of some lanes from leaves [T+1, N, ...], the last row of which only obs and state have."""
-        length = len(rows["reward"]) - 1
+    def _rollout(self, rows: Tree, columns: Tree, numbers: np.ndarray, side: tuple[np.ndarray, Tree, Tree]) -> Rollout:
+        """A rollout from leaves [T+1, N, ...], the last row of which only obs and state have, of rows `numbers`."""
+        length = len(numbers) - 1
 
         def steps(leaf: np.ndarray) -> np.ndarray:
             return leaf[:length]
@@ -209,11 +230,12 @@ class Tape:
             terminated=rows["terminated"][:length],
             truncated=rows["truncated"][:length],
             cut=columns["cut"][:length],
-            valid=np.ones((length, len(lanes)), np.bool_),
+            valid=~self.dummies.take(numbers[:length]),
+            blind=self._take_blind(numbers[:length]),
             episode_id=columns["episode_id"][:length],
             step=columns["step"][:length],
             version=columns["version"][:length],
-            env_id=lanes,
+            env_id=numbers[0] % self.store.num_envs,
             final_index=side[0],
             final_obs=side[1],
             extras=tree.map(steps, columns["extras"]),
@@ -223,18 +245,23 @@ class Tape:
             obs_info=rows["obs_info"],
         )
 
+    def _take_blind(self, rows: np.ndarray) -> np.ndarray | None:
+        """Which of `rows` are blind; None if there is none."""
+        marked = self.blind.take(rows) if self.blind else None
+        return marked if marked is not None and marked.any() else None
+
     def take_lanes(self, length: int, count: int, among: np.ndarray) -> Rollout:
         """Hand out copies of the first `length` rows of the `count` lanes of `among` that were the first to have them.
 
         Where fewer have them, of these.
         """
         lanes = self.rows() % self.store.num_envs
-        full = np.flatnonzero((_rank(lanes, self.store.num_envs) == length - 1) & np.isin(lanes, among))
+        full = np.flatnonzero((rank(lanes, self.store.num_envs) == length - 1) & np.isin(lanes, among))
         return self._gather_rollout(length, np.sort(lanes[full[:count]]))
 
     def _gather_rollout(self, length: int, lanes: np.ndarray) -> Rollout:
         stride, rows = self.store.num_envs, self.rows()
-        chosen = (_rank(rows % stride, stride) < length) & np.isin(rows % stride, lanes)
+        chosen = (rank(rows % stride, stride) < length) & np.isin(rows % stride, lanes)
         block = rows[chosen]
         block = np.ascontiguousarray(block[np.argsort(block % stride, kind="stable")].reshape(len(lanes), length).T)
         self._keep(rows[~chosen])
@@ -245,16 +272,19 @@ class Tape:
         taken = {**tree.take(self.store.rows.arrays, with_next), **self._take_infos(with_next)}
         columns = tree.take(self._made_columns().arrays, with_next)
         self.release()
-        return self._rollout(taken, columns, lanes, (index, final_obs, final_state))
+        return self._rollout(taken, columns, with_next, (index, final_obs, final_state))
 
     def take_steps(self, count: int) -> Steps:
-        """Hand out the first `count` rows in the order of arrival."""
+        """Hand out the first `count` rows in the order of arrival; dummies fall out."""
         lanes = self.store.num_envs
-        if count % lanes == 0 and self._whole_block(count // lanes):
+        if not self.dummies and count % lanes == 0 and self._whole_block(count // lanes):
             return self.take_rollout(count // lanes).flatten()
         rows = self.rows()
-        self._keep(rows[count:])
-        steps = self._gather_steps(rows[:count])
+        valid = ~self.dummies.of(rows)
+        stop = int(np.searchsorted(np.cumsum(valid), count)) + 1
+        self._keep(rows[stop:])
+        self.dummies.take(rows[:stop])
+        steps = self._gather_steps(rows[:stop][valid[:stop]])
         self.release()
         return steps
 
@@ -279,6 +309,7 @@ class Tape:
             final_obs=final_obs,
             **self._step_columns(rows),
             valid=np.ones(count, np.bool_),
+            blind=self._take_blind(rows),
             env_id=rows % lanes,
             episode_id=columns["episode_id"][rows],
             state_rows=tree.take(columns["state"], with_next),
@@ -294,11 +325,12 @@ class Tape:
     def take_episodes(self, since: int) -> Episodes:
         """Hand out the whole episodes among all rows but the first `since`, in the order of their starts.
 
-        All of them have ended; rows of those that were cut stay.
+        All of them have ended; rows of those that were cut stay, dummies fall out.
         """
         lanes = self.store.num_envs
         rows = self.rows()
         kept, rows = rows[:since], rows[since:]
+        rows = rows[~self.dummies.take(rows)]
         cut = self._of_cut_episodes(rows)
         self._keep(np.concatenate([kept, rows[cut]]))
         rows = rows[~cut]
@@ -314,12 +346,13 @@ class Tape:
         columns = self._made_columns().arrays
         starts = rows[np.cumsum(lengths) - lengths]
         episodes = Episodes(
-            obs=_interleave(tree.take(self.store.obs, rows), final_obs, lengths),
+            obs=interleave(tree.take(self.store.obs, rows), final_obs, lengths),
             **self._step_columns(rows),
             episode_id=columns["episode_id"][starts],
             env_id=starts % lanes,
+            blind=self._take_blind(rows),
             lengths=lengths,
-            state=_interleave(tree.take(columns["state"], rows), final_state, lengths),
+            state=interleave(tree.take(columns["state"], rows), final_state, lengths),
         )
         self.release()
         return episodes
@@ -331,10 +364,12 @@ class Tape:
         return np.isin(ids, ids[columns["cut"][rows]])
 
     def discard(self) -> int:
-        """Forget every row that was not handed out; return how many there were."""
+        """Forget every row that was not handed out; return how many there were, without dummies."""
         count = self.count
         self._log.clear()
         self.side.take(np.arange(len(self.side)))
+        for marks in (self.dummies, self.blind):
+            marks.keep(NO_ROWS)
         self.release()
         return count
 
@@ -354,27 +389,3 @@ class Tape:
     def _made_columns(self) -> Rows:
         assert self.columns is not None, "rows are appended only after the policy has decided once"
         return self.columns
-
-
-def _interleave(steps: Tree, finals: Tree, lengths: np.ndarray) -> Tree:
-    """Put the row of `finals` behind the rows of each episode: [S, ...] and [E, ...] give [S + E, ...]."""
-    total, ends = int(lengths.sum()) + len(lengths), np.cumsum(lengths + 1) - 1
-    is_step = np.ones(total, np.bool_)
-    is_step[ends] = False
-
-    def join(rows: np.ndarray, last: np.ndarray) -> np.ndarray:
-        out = np.empty((total, *rows.shape[1:]), rows.dtype)
-        out[is_step] = rows
-        out[ends] = last
-        return out
-
-    return tree.map(join, steps, finals)
-
-
-def _rank(lanes: np.ndarray, count: int) -> np.ndarray:
-    """The how-manieth of its lane each row is, from 0, int64 [R], for the lanes of rows in order of time."""
-    order = np.argsort(lanes, kind="stable")
-    counts = np.bincount(lanes, minlength=count)
-    rank = np.empty(len(lanes), np.int64)
-    rank[order] = np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return rank

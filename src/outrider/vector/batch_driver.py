@@ -19,7 +19,7 @@ from outrider.memory.mapping import PrivateMapping
 from outrider.spaces import observation_writer
 from outrider.vector.batch_infos import copied, final_infos, lane_infos, plain_layout
 from outrider.vector.batch_rows import batch_writer, one_each
-from outrider.vector.driver import Driver, Returned, describe, one_description
+from outrider.vector.driver import RESET, Driver, Returned, describe, one_description
 from outrider.vector.group import ALL_INFOS, FAILURES, NO_INFOS, quietly
 from outrider.vector.requests import write_actions
 from outrider.vector.store import Frame, Store
@@ -156,25 +156,27 @@ class BatchDriver(Driver):
         message = f"{self._name}, {operation}, process {os.getpid()}: {type(error).__name__}: {error}\n\n{trace}"
         return EnvironmentFailure(message, lane=-1, operation=operation, pid=os.getpid())
 
-    def _put_step(self, batch: Batch, chosen: Any, lanes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def _put_step(self, batch: Batch, chosen: Any, lanes: np.ndarray, rows: np.ndarray, ops: np.ndarray) -> np.ndarray:
         """Write the `chosen` part of a batch to `rows`, which belong to `lanes`; return which of these have ended.
 
-        Rows of lanes that the step has reset get no reward and no flags.
+        Steps that did nothing but reset their lane get no reward and no flags; resets leave the row before them alone.
         """
-        store = self.store
-        at: Any = rows
-        steps: Any = rows - store.num_envs
-        if chosen is None and np.array_equal(rows, self._everyone + rows[0]):
-            # One copy for all of them.
-            at, steps = (slice(int(some[0]), int(some[-1]) + 1) for some in (rows, steps))
+        everything = chosen is None and np.array_equal(rows, self._everyone + rows[0])
+        # One copy for all of them.
+        at: Any = slice(int(rows[0]), int(rows[-1]) + 1) if everything else rows
         self._write(batch.obs, batch.count, chosen, at)
         part = slice(None) if chosen is None else chosen
         reward, terminated, truncated = batch.reward[part], batch.terminated[part], batch.truncated[part]
-        only_reset = self._at_end[lanes]
+        only_reset = self._at_end[lanes] | (ops == RESET)
         if only_reset.any():
             reward = np.where(only_reset, 0.0, reward)
             terminated, truncated = terminated & ~only_reset, truncated & ~only_reset
-        store.reward[steps], store.terminated[steps], store.truncated[steps] = reward, terminated, truncated
+            stepped = ops != RESET
+            rows, reward, flags = rows[stepped], reward[stepped], (terminated[stepped], truncated[stepped])
+        else:
+            flags = terminated, truncated
+        steps = rows - self.store.num_envs
+        self.store.reward[steps], (self.store.terminated[steps], self.store.truncated[steps]) = reward, flags
         ended: np.ndarray = terminated | truncated
         return ended
 

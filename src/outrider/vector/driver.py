@@ -102,6 +102,8 @@ class Driver(ABC):
     Attributes:
         wait_for: how many arrivals `recv` and a collector wait for; None: for everything under way.
         autoreset_mode: when the environments reset by themselves; None: as each operation says.
+        batch: how many lanes have to be under way for any to come back.
+        takes_seeds: whether resets can have seeds.
         rebuilds: whether it makes environments that fail anew, so that steps may be lost.
         drops: whether it goes on without lanes that fail.
         restarts: how often an environment, or a worker with all of its environments, was made anew after a failure.
@@ -114,6 +116,8 @@ class Driver(ABC):
     num_envs: int
     wait_for: int | None = None
     autoreset_mode: AutoresetMode | None = None
+    batch: int = 1
+    takes_seeds: bool = True
     rebuilds: bool = False
     drops: bool = False
     restarts: int = 0

@@ -20,6 +20,7 @@ from outrider.undisturbed import undisturbed
 from outrider.vector.batch_driver import Batch, BatchDriver, Member
 from outrider.vector.batched import refusal
 from outrider.vector.driver import RESET, STEP, Returned
+from outrider.vector.group import NO_INFOS
 from outrider.vector.store import numbers_of
 
 __all__ = ["PoolDriver"]
@@ -44,12 +45,14 @@ class PoolDriver(BatchDriver):
     """
 
     autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
+    takes_seeds = False
 
     def __init__(self, pool: Any, num_envs: int, info_keys: tuple[str, ...]) -> None:
         member = Member(pool.observation_space, pool.action_space, dict(pool.metadata), None, pool.render_mode)
         super().__init__(pool, member, num_envs, info_keys)
         batch_size = pool.config["batch_size"] or num_envs
         self.wait_for = batch_size if batch_size < num_envs else None
+        self.batch = 1 if self.wait_for is None else batch_size
         self._batch_size = batch_size
         # By lane: what it was asked, where its observation goes, which infos are wanted, and the number of the request.
         self._ops = np.full(num_envs, NOT_SENT, np.int8)
@@ -145,6 +148,31 @@ class PoolDriver(BatchDriver):
                 self._receive(self._batch_size)
         return self._take()
 
+    def exchange(self, lanes: Any, rows: Any, op: Any, want: int) -> Returned:
+        """See `Driver.exchange`; the common case, a step of all lanes of a synchronous pool, takes the short way."""
+        everyone = type(rows) is range and type(lanes) is range and len(lanes) == self.num_envs
+        common = everyone and type(op) is int and op == STEP and want == NO_INFOS and self.wait_for is None
+        if not common or self._queued or self._spare.any():
+            return super().exchange(lanes, rows, op, want)
+        store, at_end = self.store, self._at_end
+        found = Returned(lanes, [])
+        with undisturbed(), self._calling("step"):
+            obs, reward, terminated, truncated, infos = self._source.step(store.action)
+            if at_end.any():
+                self._check_resets(infos, at_end)
+                found.dummies = np.flatnonzero(at_end).tolist()
+                reward = np.where(at_end, 0.0, reward)
+                terminated, truncated = terminated & ~at_end, truncated & ~at_end
+            self._write(obs, self.num_envs, None, slice(rows.start, rows.stop))
+            steps = store.before(rows)
+            store.reward[steps], store.terminated[steps], store.truncated[steps] = reward, terminated, truncated
+            self._at_end = ended = terminated | truncated
+            if ended.any():
+                index = np.flatnonzero(ended)
+                self._write(obs, self.num_envs, index, store.final + index)
+                found.ended = index.tolist()
+        return found
+
     def _check_fillers(self, needed: int) -> None:
         """Make sure that the pool will return as many as are needed.
 
@@ -213,9 +241,9 @@ class PoolDriver(BatchDriver):
         index = self._everyone if chosen is None else chosen
         resets = ops == RESET
         if at_end.any() or resets.any():
-            self._check_resets(batch, index[at_end | resets])
+            self._check_resets(batch.infos, index[at_end | resets])
             found.dummies += lanes[at_end & ~resets].tolist()
-        ended = self._put_step(batch, chosen, lanes, self._rows[lanes])
+        ended = self._put_step(batch, chosen, lanes, self._rows[lanes], ops)
         if ended.any():
             aside = ended & (ops == STEP)
             self._write(batch.obs, batch.count, index[aside], self.store.final + lanes[aside])
@@ -226,9 +254,9 @@ class PoolDriver(BatchDriver):
             self._keep_infos(found, batch, lanes[some], None if chosen is None and some.all() else index[some], want)
         self._at_end[lanes], self._fresh[lanes] = ended, resets
 
-    def _check_resets(self, batch: Batch, index: np.ndarray) -> None:
+    def _check_resets(self, infos: dict[str, Any], index: np.ndarray) -> None:
         """Make sure that environments that should have been reset were, whatever a version of EnvPool does."""
-        elapsed = batch.infos.get("elapsed_step")
+        elapsed = infos.get("elapsed_step")
         if elapsed is not None and np.asarray(elapsed)[index].any():
             raise SpecError(
                 explain(

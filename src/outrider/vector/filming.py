@@ -32,7 +32,7 @@ class Filming(Driver):
         self.store = driver.store
         self.description = driver.description
         self.num_envs = driver.num_envs
-        self.autoreset_mode = driver.autoreset_mode
+        self.autoreset_mode, self.takes_seeds = driver.autoreset_mode, driver.takes_seeds
         self.rebuilds, self.drops = driver.rebuilds, driver.drops
         self._count_losses()
 

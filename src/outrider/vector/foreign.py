@@ -33,14 +33,12 @@ class Request:
         lanes, rows: int64 [k], lanes ascending.
         ops: int8 [k].
         want: which infos.
-        whole: whether it was one range of all lanes.
     """
 
     lanes: np.ndarray
     rows: np.ndarray
     ops: np.ndarray
     want: int
-    whole: bool
 
     @property
     def steps(self) -> bool:
@@ -49,7 +47,18 @@ class Request:
 
     def part(self, chosen: np.ndarray) -> Request:
         """The same for some of the lanes, bool [k]."""
-        return Request(self.lanes[chosen], self.rows[chosen], self.ops[chosen], self.want, whole=False)
+        return Request(self.lanes[chosen], self.rows[chosen], self.ops[chosen], self.want)
+
+    @classmethod
+    def joined(cls, requests: Sequence[Request]) -> Request:
+        """Several requests, of different lanes, as one."""
+        if len(requests) == 1:
+            return requests[0]
+        lanes, rows, ops = (
+            np.concatenate([getattr(one, name) for one in requests]) for name in ("lanes", "rows", "ops")
+        )
+        order = np.argsort(lanes)
+        return cls(lanes[order], rows[order], ops[order], max(one.want for one in requests))
 
 
 class ForeignDriver(BatchDriver):
@@ -64,7 +73,7 @@ class ForeignDriver(BatchDriver):
     - disabled: a lane that ends is reset by a mask in the same call (`STEP`), or stays at its end (`STEP_AND_HOLD`).
 
     Only Gymnasium's own `SyncVectorEnv` and `AsyncVectorEnv`, and sources without autoreset, are known to take a mask
-    and a list of seeds. Others are reset as a whole, and get one seed, that of lane 0.
+    and a list of seeds. Others are reset as a whole, and get one seed, that of the first lane that is reset.
     """
 
     def __init__(self, source: Any, num_envs: int, info_keys: tuple[str, ...]) -> None:
@@ -84,32 +93,32 @@ class ForeignDriver(BatchDriver):
         self._takes_seeds = ours
         self._takes_mask = ours or self.autoreset_mode == AutoresetMode.DISABLED
         self._arguments: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
-        self._posted: Request | None = None
+        self._posted: list[Request] = []
+        # Whether the only request is one range of all lanes.
+        self._whole = False
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:
-        """See `Driver.post`.
+        """See `Driver.post`; what is posted before a wait is one step of the source.
 
         Raises:
             ConfigError: the source cannot do this; nothing has been touched.
         """
-        if self._posted is not None:
-            expected = "one request at a time: the lanes of this vector environment step together"
-            fix = "call recv() in between, or send to all lanes at once"
-            raise refusal(expected, "a second one before the first was received", "send", fix)
         numbers = numbers_of(lanes)
         ops = np.full(len(numbers), op, np.int8) if isinstance(op, int) else np.asarray(op, np.int8)
-        request = Request(numbers, numbers_of(rows), ops, want, whole=type(lanes) is range)
+        request = Request(numbers, numbers_of(rows), ops, want)
         try:
-            self._check_steps(request)
-            self._check_resets(request)
+            joined = Request.joined([*self._posted, request])
+            self._check_steps(joined)
+            self._check_resets(joined, may_be_stepped=True)
         except ConfigError:
             for lane in numbers.tolist():
                 self._arguments.pop(lane, None)
             raise
         self._spare[numbers] = False
-        self._posted = request
+        self._whole = len(lanes) == self.num_envs and type(lanes) is range
+        self._posted.append(request)
 
     def _check_steps(self, request: Request) -> None:
         steps = request.lanes[request.ops != RESET]
@@ -129,26 +138,29 @@ class ForeignDriver(BatchDriver):
         if len(unready):
             raise refusal("lanes that were reset", f"lanes {unready.tolist()} without", "step", "reset them first")
 
-    def _check_resets(self, request: Request) -> None:
+    def _check_resets(self, request: Request, *, may_be_stepped: bool) -> None:
+        """Refuse resets that the source cannot do, unless a step of the others that is yet to be posted does them."""
         rest = self._explicit(request)
         if not len(rest):
             return
         others = np.setdiff1d(self._everyone, rest)
         if len(others) and not self._takes_mask and (request.steps or not self._spare[others].all()):
+            if may_be_stepped and not request.steps and self._resets_by_itself(rest).all():
+                return
             raise refusal(
                 "a reset of all lanes: it is not known that this vector environment can reset some of them",
                 f"one of lanes {rest.tolist()}",
                 "reset",
-                "reset all, or make it with autoreset_mode=DISABLED, which has resets by mask",
+                "reset all, or step the others as well if these have ended, or make it with autoreset_mode=DISABLED",
             )
         given = [self._arguments.get(lane, (None, None)) for lane in rest.tolist()]
         if not all(_alike(options, given[0][1]) for _, options in given):
             raise refusal("the same options for all lanes", "different ones", "options", "reset with the same options")
         seeded = [seed is not None for seed, _ in given]
-        if any(seeded) and not self._takes_seeds and (len(others) or not all(seeded)):
+        if any(seeded) and not self._takes_seeds and not all(seeded):
             raise refusal(
                 "seeds of all lanes or of none: it is not known that this vector environment takes a list of them",
-                f"seeds of {sum(seeded)} of {self.num_envs} lanes",
+                f"seeds of {sum(seeded)} of {len(rest)} lanes",
                 "seed",
                 "reset all lanes with one integer",
             )
@@ -180,10 +192,12 @@ class ForeignDriver(BatchDriver):
     def wait(self, least: int | None = None) -> Returned:
         """See `Driver.wait`; there is nothing that could arrive earlier than the rest."""
         del least
-        request, self._posted = self._posted, None
-        if request is None:
+        if not self._posted:
             return Returned(range(0), [])
-        found = Returned(range(self.num_envs) if request.whole else request.lanes, [])
+        request = Request.joined(self._posted)
+        self._check_resets(request, may_be_stepped=False)
+        posted, self._posted = self._posted, []
+        found = Returned(range(self.num_envs), [])
         resets = self._explicit(request)
         explicit = request.part(np.isin(request.lanes, resets)) if len(resets) else None
         # After an interruption nobody knows where they are.
@@ -196,6 +210,8 @@ class ForeignDriver(BatchDriver):
             held = np.isin(request.lanes, found.ended) & (request.ops == STEP_AND_HOLD)
             spare[request.lanes[held]] = True
         self._spare = spare
+        if not self._whole:
+            _put_in_order(found, np.concatenate([one.lanes for one in posted]))
         return found
 
     def _step(self, request: Request, found: Returned) -> None:
@@ -207,7 +223,7 @@ class ForeignDriver(BatchDriver):
             batch = Batch.of(self._source.step(tree.map(np.copy, self.store.action)), self.num_envs)
             chosen = None if len(request.lanes) == self.num_envs else request.lanes
             by_itself = self._resets_by_itself(self._everyone)
-            ended = self._put_step(batch, chosen, request.lanes, request.rows)
+            ended = self._put_step(batch, chosen, request.lanes, request.rows, request.ops)
             found.ended = request.lanes[ended].tolist()
             found.dummies = request.lanes[by_itself[request.lanes] & (request.ops != RESET)].tolist()
             again = request.part(ended & (request.ops == STEP) & disabled)
@@ -231,12 +247,21 @@ class ForeignDriver(BatchDriver):
             last = final_observation(batch.infos, lane, batch.count)
             if last is None:
                 found.blind.append(lane)
+                self._clear(target)
             else:
                 self._write_one(last, target)
             if not is_aside:
                 # It stays at its end, for all that is known outside.
                 found.infos.pop(lane, None)
                 found.infos |= {lane: found.final_infos.pop(lane)} if lane in found.final_infos else {}
+
+    def _clear(self, row: int) -> None:
+        """Let nothing stand in a row that could be taken for an observation."""
+        tree.map(
+            lambda leaf, spec: leaf.__setitem__(row, spec.zeros(1)[0]),
+            self.store.obs,
+            self.store.frame.rows.specs["obs"],
+        )
 
     def _refuse_same_step(self, infos: Any) -> None:
         """Make sure that a source that does not say its mode is of the one that is taken for granted."""
@@ -267,21 +292,21 @@ class ForeignDriver(BatchDriver):
         seeds[lanes] = [seed for seed, _ in arguments]
         mask = np.full(count, not self._takes_mask)
         mask[lanes] = True
-        obs, infos = self._call_reset(mask, self._seed(seeds.tolist()), arguments[0][1])
+        obs, infos = self._call_reset(mask, self._seed(seeds.tolist(), int(lanes[0])), arguments[0][1])
         with self._calling("reset"):
             chosen = None if len(lanes) == count else lanes
             self._write(obs, count, chosen, request.rows)
             none = np.zeros(count, np.bool_)
             self._keep_infos(found, Batch(obs, none, none, none, infos, count), lanes, chosen, request.want)
 
-    def _seed(self, seeds: list[int | None]) -> Any:
-        """The seeds of all lanes as the source takes them."""
+    def _seed(self, seeds: list[int | None], lane: int) -> Any:
+        """The seeds of all lanes as the source takes them: as a list, or that of one lane that is reset."""
         first = seeds[0]
         if all(seed is None for seed in seeds):
             return None
         if first is not None and seeds == list(range(first, first + len(seeds))):
             return first
-        return seeds if self._takes_seeds else first
+        return seeds if self._takes_seeds else seeds[lane]
 
     def _call_reset(self, mask: np.ndarray, seed: Any, options: dict[str, Any] | None) -> tuple[Any, Any]:
         given = None if options is None else dict(options)
@@ -311,6 +336,14 @@ class ForeignDriver(BatchDriver):
             return lambda: source.set_attr(name, [value for (value,) in arguments]) or [None] * len(lanes)
         given, named = arguments[0]
         return lambda: source.call(name, *given, **named)
+
+
+def _put_in_order(found: Returned, lanes: np.ndarray) -> None:
+    """Let everything be in the order of `lanes`."""
+    found.lanes = lanes
+    place = dict(zip(lanes.tolist(), range(len(lanes)), strict=True))
+    for some in (found.ended, found.dummies, found.blind):
+        some.sort(key=place.__getitem__)
 
 
 def _alike(one: Any, other: Any) -> bool:
