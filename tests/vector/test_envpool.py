@@ -1,5 +1,6 @@
 """Pools of EnvPool, taken as they are: their synchronous and their asynchronous side."""
 
+import gc
 import warnings
 
 import numpy as np
@@ -8,7 +9,7 @@ from gymnasium.vector import AutoresetMode
 
 import outrider
 from outrider.errors import ClosedError, ConfigError, OutriderError
-from outrider.testing.envs import same
+from outrider.testing.envs import Counter, same
 from outrider.vector.driver import STEP
 from outrider.vector.group import SOME_INFOS
 
@@ -206,6 +207,25 @@ def test_seeds_that_come_too_late_are_told():
         with pytest.raises(ConfigError, match="options"):
             envs.reset(options={"level": 3})
         envs.reset()
+
+
+def test_forked_workers_leave_the_pools_of_their_parent_alone():
+    class Collecting(Counter):
+        def __init__(self):
+            super().__init__()
+            gc.collect()
+
+    # What ends a pool waits for its threads, which no fork has.
+    pool = make_pool(2)
+    pool.reset()
+    pool.itself = pool
+    gc.disable()
+    try:
+        del pool
+        with outrider.make_vec(Collecting, 1, backend=outrider.Processes(1, "fork")) as envs:
+            envs.reset()
+    finally:
+        gc.enable()
 
 
 def test_use_after_close():

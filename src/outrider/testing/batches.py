@@ -171,6 +171,7 @@ class BatchConformance:
         envs.close()
         envs.close()
         assert len(closings) == 1
+        del source.close
         with pytest.raises(ClosedError):
             envs.reset()
 

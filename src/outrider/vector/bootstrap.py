@@ -53,7 +53,7 @@ class WorkerStart:
 
 def main(start: WorkerStart) -> None:
     """Limit numeric threads, then run the worker."""
-    # What a fork has of its parent must not be ended here: EnvPool's pools, for one, wait for threads that are not there.
+    # What a fork has of its parent must not be ended here: EnvPool's pools, for one, wait for threads that it lacks.
     gc.freeze()
     # A handler and not SIG_IGN, which children of environments would inherit. The parent decides about Ctrl-C.
     signal.signal(signal.SIGINT, lambda *_: None)
