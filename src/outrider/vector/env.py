@@ -101,7 +101,7 @@ class VecEnv(Lanes):
         if seed is not None:
             lane_values(seed, self.num_envs, "seed")
             seed = [seed[int(lane)] for lane in lanes]
-        if not masked and self._away.any():
+        if not masked and self._is_away:
             self.driver.let_go(self.lanes)
         self.drain()
         if masked:
@@ -119,6 +119,7 @@ class VecEnv(Lanes):
         if len(elsewhere):
             tree.put(self.store.obs, home[elsewhere], tree.take(self.store.obs, self._rows[elsewhere]))
             self._rows[:] = home
+            self._rows_of_all = None
 
     def step(self, actions: Tree) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all lanes and wait for all; lanes that end are reset as `metadata["autoreset_mode"]` says.
@@ -137,9 +138,8 @@ class VecEnv(Lanes):
         write_actions(self.store.action, actions, self.lanes)
         if self._lends:
             return self._lending_step(op, only_reset)
-        self.post(self.lanes, self._scratch_rows, op, ALL_INFOS)
-        back = self._recv_all()
-        infos = self._gymnasium_infos(back) if back.ended or back.info or back.batch_info else {}
+        back = self._exchange(self._scratch_rows, op)
+        infos = {} if back is None else self._gymnasium_infos(back)
         here = self._scratch
         flags = here["reward"].copy(), here["terminated"].copy(), here["truncated"].copy()
         if len(only_reset):
@@ -153,9 +153,8 @@ class VecEnv(Lanes):
         store, count = self.store, 2 * self.num_envs
         block = store.pool.take(count)
         first = block + self.num_envs
-        self.post(self.lanes, range(first, first + self.num_envs), op, ALL_INFOS)
-        back = self._recv_all()
-        infos = self._gymnasium_infos(back) if back.ended or back.info or back.batch_info else {}
+        back = self._exchange(range(first, first + self.num_envs), op)
+        infos = {} if back is None else self._gymnasium_infos(back)
         steps = slice(block, first)
         flags = store.reward[steps].copy(), store.terminated[steps].copy(), store.truncated[steps].copy()
         if len(only_reset):

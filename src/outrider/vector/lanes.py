@@ -13,7 +13,7 @@ from outrider.errors import ClosedError, ConfigError, OutriderError, explain
 from outrider.tree import Tree
 from outrider.vector.arrival import Arrival
 from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD, Driver, Returned
-from outrider.vector.group import NO_INFOS
+from outrider.vector.group import ALL_INFOS, NO_INFOS
 from outrider.vector.requests import check_lanes, reset_arguments, write_actions
 from outrider.vector.store import indexer, numbers_of
 
@@ -44,8 +44,16 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         self._away = np.zeros(self.store.num_envs, np.bool_)
         self._rows = np.arange(self.store.num_envs) + self._scratch_rows.start
         self._ops = np.full(self.store.num_envs, STEP, np.int8)
+        # The rows of all of them, where these were sent together, and whether each step of all is done as a whole.
+        self._rows_of_all: range | None = None
+        self._whole = driver.in_lockstep and driver.autoreset_mode is None
         # Where they were before; kept where a step may be lost.
         self._before = self._rows.copy()
+
+    @property
+    def _is_away(self) -> bool:
+        """Whether any lane is under way."""
+        return bool(np.count_nonzero(self._away))
 
     def post(self, lanes: Any, rows: Any, op: Any = STEP, want: int = NO_INFOS) -> None:
         """Start an operation on `lanes`, whose actions stand in `store.action`; observations go to `rows`.
@@ -63,12 +71,31 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         if self.driver.rebuilds:
             self._before[at] = before[0]
         self._away[at], self._rows[at], self._ops[at] = True, numbers_of(rows), op
+        self._rows_of_all = None
         try:
             self.driver.post(lanes, rows, op, want)
         except ConfigError:
             # Foreign environments cannot do everything. What they refuse has not begun.
             self._away[at], self._rows[at], self._ops[at] = False, *before
             raise
+
+    def _exchange(self, rows: range, op: Any) -> Arrival | None:
+        """`post` to all lanes and wait for all; None if there is nothing to tell beside what stands in the rows.
+
+        Raises:
+            EnvironmentFailure: an environment failed, that of a lane that was dropped among them.
+        """
+        if type(op) is not int or not self._whole:
+            self.post(self.lanes, rows, op, ALL_INFOS)
+            return self._recv_all()
+        self._away[:] = True
+        if rows is not self._rows_of_all:
+            self._rows_of_all = rows
+            self._rows[:] = numbers_of(rows)
+        self._ops[:] = op
+        back = self.driver.exchange(self.lanes, rows, op, ALL_INFOS)
+        self._away[:] = False
+        return self._arrival(back) if back.ended or back.infos or not len(back.lanes) else None
 
     def send(self, actions: Tree, env_ids: Any = None, *, hold: bool = False) -> None:
         """Start a step in some lanes, or in all.
@@ -118,11 +145,14 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         return self._recv(self.driver.wait_for)
 
     def _recv(self, least: int | None) -> Arrival:
-        if not self._away.any():
+        if not self._is_away:
             raise OutriderError(
                 explain(expected="at least one lane under way", found="none", where="recv()", fix="call send() first")
             )
-        back = self.driver.wait(least)
+        return self._arrival(self.driver.wait(least))
+
+    def _arrival(self, back: Returned) -> Arrival:
+        """What has come back, noted and looked at from the outside."""
         if back.dropped:
             self._away[list(back.dropped)] = False
         at = indexer(back.lanes)
@@ -190,7 +220,7 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
 
     def drain(self) -> None:
         """Wait for what is under way and drop it."""
-        if self._away.any():
+        if self._is_away:
             back = self.driver.wait()
             self._final_rows(back.ended)
             self._take_in(back.lost)
@@ -207,7 +237,7 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
 
     def _lanes(self, env_ids: Any) -> tuple[Any, Any]:
         """The lanes in order, and as the user named them."""
-        if env_ids is None and not self._away.any():
+        if env_ids is None and not self._is_away:
             return self.lanes, self.lanes
         named = np.arange(self.num_envs) if env_ids is None else env_ids
         return check_lanes(named, self._away), np.asarray(named, np.int64)
@@ -236,7 +266,7 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             OutriderError: something was sent and not received.
         """
         self.check_open()
-        if self._away.any():
+        if self._is_away:
             raise OutriderError(
                 explain(
                     expected="no lane under way",

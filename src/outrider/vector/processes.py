@@ -299,7 +299,9 @@ class ProcessDriver(Driver):
             self._fail()
             raise
         found: dict[int, Any] = {}
-        for index, (kind, content) in answers.items():
+        # In the order of the lanes and not of the answers: of several errors it is always the same one.
+        for index in requests:
+            kind, content = answers[index]
             if kind == "refused":
                 raise content
             found.update(zip([lane for lane, *_ in requests[index]], content, strict=True))
