@@ -43,6 +43,7 @@ bench: $(DEV) ## Build the peers' environment beside this folder, then measure s
 	PYTHON=$(PYTHON) benchmarks/make_peers.sh
 	$(BIN)/python benchmarks/vector.py
 	$(BIN)/python benchmarks/collect.py
+	$(BIN)/python benchmarks/tails.py
 	$(BIN)/python benchmarks/memory.py
 
 clean: ## Remove the environment, the demo's data, and all caches

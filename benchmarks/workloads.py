@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -48,10 +49,82 @@ def cartpole() -> gymnasium.Env:
     return gymnasium.make("CartPole-v1")
 
 
+class Tail(gymnasium.Env[np.ndarray, int]):
+    """Steps of log-normal length, median 2 ms and sigma 1.2: a few are very long.
+
+    Args:
+        spins: whether they use the processor; else they sleep.
+        reset_seconds: how long each reset sleeps.
+        length: steps of an episode.
+        median: of a step, in seconds.
+        sigma: 0 for steps of equal length.
+    """
+
+    def __init__(
+        self,
+        *,
+        spins: bool = False,
+        reset_seconds: float = 0.0,
+        length: int = 100,
+        median: float = 2e-3,
+        sigma: float = 1.2,
+    ) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._obs = np.zeros(4, np.float32)
+        self._spins, self._reset_seconds, self._length = spins, reset_seconds, length
+        self._median, self._sigma = median, sigma
+        self._step = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        self._step = 0
+        if self._reset_seconds:
+            time.sleep(self._reset_seconds)
+        return self._obs, {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        """Take time."""
+        self._step += 1
+        seconds = self._median * np.exp(self._sigma * self.np_random.standard_normal())
+        if self._spins:
+            until = time.perf_counter() + seconds
+            while time.perf_counter() < until:
+                pass
+        else:
+            time.sleep(seconds)
+        return self._obs, 1.0, False, self._step >= self._length, {}
+
+
+def tail_sleeping() -> gymnasium.Env:
+    """Sleeps."""
+    return Tail()
+
+
+def tail_spinning() -> gymnasium.Env:
+    """Uses the processor."""
+    return Tail(spins=True)
+
+
+def quick() -> gymnasium.Env:
+    """Sleeps for 2 ms in each step."""
+    return Tail(sigma=0.0, length=20)
+
+
+def slow_reset() -> gymnasium.Env:
+    """The same, with resets of 200 ms."""
+    return Tail(sigma=0.0, length=20, reset_seconds=0.2)
+
+
 MAKERS: dict[str, Callable[[], gymnasium.Env]] = {
     "noop_small": noop_small,
     "noop_pixels": noop_pixels,
     "cartpole": cartpole,
+    "tail_sleeping": tail_sleeping,
+    "tail_spinning": tail_spinning,
+    "quick": quick,
+    "slow_reset": slow_reset,
 }
 
 

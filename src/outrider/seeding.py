@@ -12,9 +12,9 @@ import numpy as np
 
 from outrider.errors import ConfigError, explain
 
-__all__ = ["NOISE", "kept_globals", "lane_seed", "lane_seeds", "resolve_seed", "seed_globals"]
+__all__ = ["FIRST_CUT", "NOISE", "kept_globals", "lane_seed", "lane_seeds", "resolve_seed", "seed_globals"]
 
-ENVIRONMENT, NOISE, WORKER = 0, 1, 2
+ENVIRONMENT, NOISE, WORKER, FIRST_CUT = range(4)
 """Purposes: each has a stream of its own, so that adding noise moves no environment."""
 
 

@@ -66,6 +66,9 @@ class Apart:
         # Of a parked lane: the same row. It is at the end of the block that it was in last.
         self._last = self._parking.copy()
         self._serial = np.full(count, -1, np.int64)
+        # Steps until the running episode of each lane is to be cut, 0 for never; and those that it is time for.
+        self._due = np.zeros(count, np.int64)
+        self._to_cut = np.zeros(count, np.bool_)
         # The row of the last step of each lane, and whether it has been numbered.
         self._newest = np.full(count, -1, np.int64)
         self._numbered = np.ones(count, np.bool_)
@@ -87,7 +90,8 @@ class Apart:
                     came = self._receive()
                     goal.count(came.stepped, came.dummies)
             finally:
-                self._park(~self.away & (self._front == self._last))
+                # Those that otherwise go in lockstep begin the next block together.
+                self._park(~self.away & ((self._front == self._last) | self._loop.envs.driver.in_lockstep))
 
     def _going(self, goal: Goal) -> np.ndarray:
         """The lanes that go on: those that may, and others with them if too few were under way for any to arrive."""
@@ -137,6 +141,16 @@ class Apart:
         running[begin] = True
         return begin
 
+    def cut_after(self, steps: Any) -> None:
+        """Cut the running episodes after so many steps, int64 [N] or one number, unless they end before; 0: do not."""
+        self._due[:] = steps
+        self._to_cut[:] = False
+
+    @property
+    def is_to_cut(self) -> bool:
+        """Whether any running episode is to be cut."""
+        return bool(self._due.any() or self._to_cut.any())
+
     def settle(self) -> None:
         """Wait for all that is under way, and put it down."""
         if self.away.any():
@@ -170,12 +184,28 @@ class Apart:
     def _send(self, index: np.ndarray, op: Any, length: int) -> None:
         """Decide for lanes that stand at an observation, and send them on."""
         loop = self._loop
+        if self._to_cut.any():
+            index = self._cut_due(index)
+            if not len(index):
+                return
         self._make_room(index, length)
         lanes, front = _packed(self._lanes[index]), _packed(self._front[index])
         if not loop.take_decision(len(index)):
             loop.decider.decide_ahead(lanes, front, loop.recorder)
         self._held[index] = np.broadcast_to(op, len(index)) == STEP_AND_HOLD
         self._post(index, lanes, op)
+
+    def _cut_due(self, index: np.ndarray) -> np.ndarray:
+        """Cut the episodes that it is time for; the first observation of the next one takes the row of the last."""
+        due = index[self._to_cut[index]]
+        for one in due.tolist():
+            self._cut(one, int(self._front[one]))
+        self._to_cut[due] = False
+        self._front[due] -= self._stride
+        self._resetting[due] = True
+        if len(due):
+            self._post(due, _packed(self._lanes[due]), RESET)
+        return np.setdiff1d(index, due)
 
     def _send_resets(self, index: np.ndarray) -> None:
         """Reset lanes that are held at their ends; the observation goes to the row behind the last one."""
@@ -228,6 +258,11 @@ class Apart:
         index, rows = index[stepped], rows[stepped] - self._stride
         loop.tape.append(_packed(rows))
         self._newest[index], self._numbered[index] = rows, False
+        if self._due.any():
+            self._due[ended] = 0
+            waiting = index[self._due[index] > 0]
+            self._due[waiting] -= 1
+            self._to_cut[waiting[self._due[waiting] == 0]] = True
         loop.decider.stepped(index + first, arrival.dummies)
         loop.decider.begin(ended + first, ends)
         loop.decider.begin(dummies + first, self._front[dummies])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from outrider.collect.actions import ActionMapName, check_action_map
 from outrider.collect.decide import Terms
@@ -19,12 +21,9 @@ from outrider.policies.base import Policy
 from outrider.policies.function import as_policy
 from outrider.records.episodes import Episodes
 from outrider.records.step_spec import StepSpec
-from outrider.seeding import lane_seeds, resolve_seed
+from outrider.seeding import FIRST_CUT, lane_seeds, resolve_seed
 from outrider.tree import Tree
 from outrider.vector.env import VecEnv
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["Collector"]
 
@@ -88,6 +87,9 @@ class Collector(BaseCollector):
         self._loop = Loop(envs, as_policy(policy), Terms(self.seed, check_action_map(action_map)))
         self._tape = self._loop.tape
         self._recorder = self._loop.ledger.recorder
+        if options.desynchronise:
+            draws = np.array(lane_seeds(self.seed, self._loop.lane_numbers, FIRST_CUT), np.int64)
+            self._loop.apart.cut_after(draws % options.desynchronise + 1)
         if seed is not None or envs.driver.takes_seeds:
             envs.arrange_resets(envs.lanes, lane_seeds(self.seed, self._loop.lane_numbers), None)
 
@@ -98,16 +100,21 @@ class Collector(BaseCollector):
             self._loop.advance(turns)
 
     def _reach(self, length: int, lanes: int) -> None:
-        if self._envs.driver.in_lockstep:
+        if self._together:
             super()._reach(length, lanes)
         else:
             self._run(self._tape.fewest(lanes) < length, EnoughLanes(length, lanes, self._options.lead))
 
     def _gather(self, count: int) -> None:
-        if self._envs.driver.in_lockstep:
+        if self._together:
             super()._gather(count)
         else:
             self._run(self._tape.count < count, EnoughRows(count))
+
+    @property
+    def _together(self) -> bool:
+        """Whether all lanes take their steps together, and none is to be cut."""
+        return self._envs.driver.in_lockstep and not self._loop.apart.is_to_cut
 
     def _lanes_left(self) -> np.ndarray:
         return self._loop.lane_numbers[self._loop.apart.alive]

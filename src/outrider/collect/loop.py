@@ -292,6 +292,7 @@ class Loop:
             self._driver.let_go(self.lane_numbers)
             self.tape.cut_open()
             self.ledger.cut_running()
+            self.apart.cut_after(0)
             self.decided = False
             if not self.apart.away.any():
                 self.apart.stand_parked(self.lane_numbers)

@@ -300,11 +300,11 @@ class ProcessDriver(Driver):
             raise
         found: dict[int, Any] = {}
         # In the order of the lanes and not of the answers: of several errors it is always the same one.
-        for index in requests:
+        for index, asked in requests.items():
             kind, content = answers[index]
             if kind == "refused":
                 raise content
-            found.update(zip([lane for lane, *_ in requests[index]], content, strict=True))
+            found.update(zip([lane for lane, *_ in asked], content, strict=True))
         return [found[lane] for lane in lanes]
 
     def _ask(self, requests: dict[int, list[Any]]) -> dict[int, tuple[str, Any]]:
