@@ -23,8 +23,8 @@ demo: $(CORE) ## Collect 100 000 steps of CartPole-v1 into demo-data, then show 
 	$(BIN)/outrider collect CartPole-v1 --steps 100000 --envs 16 --seed 0 --out $(DEMO_OUT)
 	$(BIN)/outrider show $(DEMO_OUT)
 
-test: lint ## Lint, then run every test
-	$(BIN)/python -m pytest
+test: lint ## Lint, then run every test, two at a time
+	$(BIN)/python -m pytest -n 2
 
 lint: $(DEV) ## Style, format, types, and the direction of imports
 	$(BIN)/ruff check

@@ -140,9 +140,18 @@ def leftovers(before: Snapshot) -> list[str]:
     gc.collect()
     after = Snapshot.take()
     found += [f"descriptor {fd} -> {to}" for fd, to in sorted(after.descriptors - before.descriptors)]
-    new_files = sorted(name for name in after.shm - before.shm if not used_elsewhere(name))
-    found += [f"shared memory {SHM / name}" for name in new_files if (SHM / name).exists()]
+    found += [f"shared memory {SHM / name}" for name in sorted(left_files(after.shm - before.shm))]
     return found
+
+
+def left_files(names: frozenset[str]) -> set[str]:
+    """Those of `names` that nobody else uses, and nobody else is about to remove: other tests run at the same time."""
+    deadline = time.monotonic() + GRACE_S
+    while left := {name for name in names if not used_elsewhere(name) and (SHM / name).exists()}:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    return left
 
 
 def become_reaper() -> None:

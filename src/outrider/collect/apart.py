@@ -6,6 +6,7 @@ back need not be what was sent last.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,6 +68,7 @@ class Apart:
         self._last = self._parking.copy()
         self._serial = np.full(count, -1, np.int64)
         # Steps until the running episode of each lane is to be cut, 0 for never; and those that it is time for.
+        self._first_cuts = False
         self._due = np.zeros(count, np.int64)
         self._to_cut = np.zeros(count, np.bool_)
         # The row of the last step of each lane, and whether it has been numbered.
@@ -98,8 +100,8 @@ class Apart:
         idle = ~self.away
         going = idle & goal.going
         batch = self._loop.envs.driver.batch
-        lacking = batch - int(self.away.sum()) - int(going.sum())
-        if batch > 1 and lacking > 0:
+        lacking = batch - int(self.away.sum()) - int(going.sum()) if batch > 1 else 0
+        if lacking > 0:
             others = np.flatnonzero(idle & ~going)
             going[others[np.argsort(goal.counts[others], kind="stable")[:lacking]]] = True
         return np.flatnonzero(going)
@@ -145,6 +147,7 @@ class Apart:
         """Cut the running episodes after so many steps, int64 [N] or one number, unless they end before; 0: do not."""
         self._due[:] = steps
         self._to_cut[:] = False
+        self._first_cuts = self.is_to_cut
 
     @property
     def is_to_cut(self) -> bool:
@@ -184,7 +187,7 @@ class Apart:
     def _send(self, index: np.ndarray, op: Any, length: int) -> None:
         """Decide for lanes that stand at an observation, and send them on."""
         loop = self._loop
-        if self._to_cut.any():
+        if self._first_cuts:
             index = self._cut_due(index)
             if not len(index):
                 return
@@ -192,19 +195,20 @@ class Apart:
         lanes, front = _packed(self._lanes[index]), _packed(self._front[index])
         if not loop.take_decision(len(index)):
             loop.decider.decide_ahead(lanes, front, loop.recorder)
-        self._held[index] = np.broadcast_to(op, len(index)) == STEP_AND_HOLD
+        self._held[index] = op == STEP_AND_HOLD
         self._post(index, lanes, op)
 
     def _cut_due(self, index: np.ndarray) -> np.ndarray:
         """Cut the episodes that it is time for; the first observation of the next one takes the row of the last."""
         due = index[self._to_cut[index]]
+        if not len(due):
+            return index
         for one in due.tolist():
             self._cut(one, int(self._front[one]))
         self._to_cut[due] = False
         self._front[due] -= self._stride
         self._resetting[due] = True
-        if len(due):
-            self._post(due, _packed(self._lanes[due]), RESET)
+        self._post(due, _packed(self._lanes[due]), RESET)
         return np.setdiff1d(index, due)
 
     def _send_resets(self, index: np.ndarray) -> None:
@@ -240,33 +244,42 @@ class Apart:
         rows, fresh = self._front[index], self._resetting[index]
         self.away[index] = self._resetting[index] = False
         loop.keep_infos(index + first, rows, (arrival.info, arrival.final_info))
-        loop.decider.begin(index[fresh] + first, rows[fresh])
-        ended, finals = np.array(arrival.ended, np.int64) - first, arrival.final_rows
-        dropped = np.array(list(arrival.dropped), np.int64) - first
-        stepped = ~fresh
+        ended, finals, dropped = self._index(arrival.ended), arrival.final_rows, self._index(arrival.dropped)
+        if np.count_nonzero(fresh):
+            loop.decider.begin(index[fresh] + first, rows[fresh])
+            index, rows = index[~fresh], rows[~fresh]
         if arrival.lost or arrival.dropped:
-            lost = np.array(arrival.lost, np.int64) - first
+            lost = self._index(arrival.lost)
             self._begin_anew(lost, dropped)
-            stepped &= ~np.isin(index, lost)
-            kept = ~np.isin(ended, lost)
-            ended, finals = ended[kept], finals[kept]
-        ends = self._front[ended].tolist()
-        loop.end(ends, finals.tolist())
-        dummies = np.array(arrival.dummies, np.int64) - first
+            stepped, kept = ~np.isin(index, lost), ~np.isin(ended, lost)
+            index, rows, ended, finals = index[stepped], rows[stepped], ended[kept], finals[kept]
+        dummies = self._index(arrival.dummies)
         if len(dummies) or arrival.blind:
-            loop.mark(self._front[dummies].tolist(), self._front[np.array(arrival.blind, np.int64) - first].tolist())
-        index, rows = index[stepped], rows[stepped] - self._stride
+            loop.mark(self._front[dummies].tolist(), self._front[self._index(arrival.blind)].tolist())
+        ends = self._front[ended].tolist() if len(ended) else []
+        loop.end(ends, finals.tolist())
+        rows = rows - self._stride
         loop.tape.append(_packed(rows))
         self._newest[index], self._numbered[index] = rows, False
-        if self._due.any():
-            self._due[ended] = 0
-            waiting = index[self._due[index] > 0]
-            self._due[waiting] -= 1
-            self._to_cut[waiting[self._due[waiting] == 0]] = True
+        if self._first_cuts:
+            self._count_down(index, ended)
         loop.decider.stepped(index + first, arrival.dummies)
-        loop.decider.begin(ended + first, ends)
-        loop.decider.begin(dummies + first, self._front[dummies])
+        if ends or len(dummies):
+            loop.decider.begin(ended + first, ends)
+            loop.decider.begin(dummies + first, self._front[dummies])
         return Came(index, ended, dropped, dummies)
+
+    def _index(self, lanes: Iterable[int]) -> np.ndarray:
+        """Lanes by index, int64."""
+        return np.array(list(lanes), np.int64) - self._lanes[0] if lanes else NO_LANES
+
+    def _count_down(self, index: np.ndarray, ended: np.ndarray) -> None:
+        """Lanes have come a step nearer to their first cut, or to none if they have ended."""
+        self._due[ended] = 0
+        waiting = index[self._due[index] > 0]
+        self._due[waiting] -= 1
+        self._to_cut[waiting[self._due[waiting] == 0]] = True
+        self._first_cuts = self.is_to_cut
 
     def _begin_anew(self, lost: np.ndarray, dropped: np.ndarray) -> None:
         """Cut the episodes of lanes whose step did not happen; those that are there again stand where they stood."""
@@ -323,7 +336,8 @@ class Apart:
 
 
 def _packed(numbers: np.ndarray) -> Any:
-    """A range, if these ascending numbers are consecutive: slices are faster than index arrays."""
-    if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1 and (np.diff(numbers) == 1).all():
+    """A range, if these are consecutive numbers of several lanes: slices are faster than index arrays."""
+    count = len(numbers)
+    if count > 1 and numbers[-1] - numbers[0] == count - 1 and bool((numbers[1:] > numbers[:-1]).all()):
         return range(int(numbers[0]), int(numbers[-1]) + 1)
     return numbers
