@@ -16,13 +16,17 @@ import numpy as np
 from outrider.errors import EnvironmentFailure
 from outrider.vector.driver import Returned
 from outrider.vector.processes import ProcessDriver, in_order
-from outrider.vector.store import numbers_of
+from outrider.vector.store import HEADER_WORDS, headers, numbers_of
 from outrider.vector.worker import PARENT_DOZES
 
 __all__ = ["FirstFinishers"]
 
 COUNTING = 3
 """How many turns of the processor it takes to count the lanes that have arrived."""
+
+LONG_TURNS, SHORT_WAIT = 300, 200e-6
+"""Where arrivals follow each other within so many seconds, it is worth as many turns to be awake when the next comes: to
+be woken takes as long as a whole step of a collector. Whoever waits longer sleeps."""
 
 LOOK_AFTER = 0.1
 """Seconds after which a wait that finds enough arrivals looks whether a worker has died."""
@@ -36,7 +40,12 @@ class FirstFinishers(ProcessDriver):
         self.wait_for = wait_for
         box = self._mailbox
         self._request, self._done, self._taken = box["request"], box["done"], box["taken"]
+        words = np.frombuffer(headers(self._crew.mapping), np.int64).reshape(-1, HEADER_WORDS)
+        self._dozes = words[: len(self._headers), PARENT_DOZES]
         self._number = 0
+        self._ordered = in_order() and hasattr(os, "sched_yield")
+        # How long the last waits took, a mean in which each weighs less than the one behind it.
+        self._usual = SHORT_WAIT
         # The last request that was one for all lanes, and for consecutive rows.
         self._whole = 0
         self._posting = False
@@ -55,8 +64,12 @@ class FirstFinishers(ProcessDriver):
         self._fence()
         self._number += 1
         self._request[lanes] = self._number
-        self._issue(np.unique(self._owner[lanes]).tolist())
+        self._issue(self._workers_of(lanes))
         self._posting = False
+
+    def _workers_of(self, lanes: np.ndarray) -> list[int]:
+        """The workers that have these lanes, in order; of few lanes a set finds them sooner than NumPy."""
+        return sorted(set(self._owner[lanes].tolist()))
 
     def wait(self, least: int | None = None) -> Returned:
         """See `Driver.wait`. One that was interrupted can be called again."""
@@ -78,8 +91,8 @@ class FirstFinishers(ProcessDriver):
         self._wait_for_lanes(least)
         arrived = np.flatnonzero(self._done != self._taken)
         self._fence()
-        for member in self._crew.members:
-            member.catch_up()
+        for index in self._workers_of(arrived):
+            self._crew.members[index].catch_up()
         return arrived
 
     def _survive(self, error: EnvironmentFailure) -> None:
@@ -90,15 +103,19 @@ class FirstFinishers(ProcessDriver):
     def _wait_for_lanes(self, least: int | None) -> None:
         away = int(np.count_nonzero(self._request != self._taken))
         needed = away if least is None else min(least, away)
-        for _ in range(self._turns // COUNTING):
+        began = time.monotonic()
+        turns = LONG_TURNS if self._usual < SHORT_WAIT and self._ordered else self._turns
+        for _ in range(turns // COUNTING):
             if self._arrived() >= needed:
                 break
             os.sched_yield()
         if self._arrived() < needed:
             self._doze_until(needed)
-        elif time.monotonic() > self._looked + LOOK_AFTER:
+        ended = time.monotonic()
+        self._usual += (ended - began - self._usual) / 8
+        if ended > self._looked + LOOK_AFTER:
             self._crew.listen(0)
-            self._looked = time.monotonic()
+            self._looked = ended
 
     def _arrived(self) -> int:
         return int(np.count_nonzero(self._done != self._taken))
@@ -106,25 +123,24 @@ class FirstFinishers(ProcessDriver):
     def _doze_until(self, needed: int) -> None:
         """Sleep until so many lanes have arrived; whichever worker sees that they have, rings."""
         ordered = in_order()
-        for header in self._headers:
-            # Where stores may be seen out of order no worker can count on the numbers of the others: each lane rings.
-            header[PARENT_DOZES] = needed if ordered else 1
+        # Where stores may be seen out of order no worker can count on the numbers of the others: each lane rings.
+        self._dozes[:] = needed if ordered else 1
         self._fence()
         while self._arrived() < needed:
             self._crew.listen()
         self._looked = time.monotonic()
         if ordered:
-            for header in self._headers:
-                header[PARENT_DOZES] = 0
+            self._dozes[:] = 0
 
     def _take(self, arrived: np.ndarray) -> Returned:
         """Return these lanes, which are from now on no longer under way."""
         if self._ragged:
             self._read_ragged()
         infos, final_infos = self._infos
-        for some, final in self._crew.take("infos"):
-            infos.update(some)
-            final_infos.update(final)
+        for index in self._workers_of(arrived):
+            for some, final in self._crew.members[index].take("infos"):
+                infos.update(some)
+                final_infos.update(final)
         found: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
         if infos or final_infos:
             for kept, taken in zip(self._infos, found, strict=True):
