@@ -25,8 +25,8 @@ COUNTING = 3
 """How many turns of the processor it takes to count the lanes that have arrived."""
 
 LONG_TURNS, SHORT_WAIT = 300, 200e-6
-"""Where arrivals follow each other within so many seconds, it is worth as many turns to be awake when the next comes: to
-be woken takes as long as a whole step of a collector. Whoever waits longer sleeps."""
+"""Where arrivals follow each other within so many seconds, it is worth as many turns to be awake when the next comes:
+to be woken takes as long as a whole step of a collector. Whoever waits longer sleeps."""
 
 LOOK_AFTER = 0.1
 """Seconds after which a wait that finds enough arrivals looks whether a worker has died."""
