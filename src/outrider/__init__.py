@@ -9,6 +9,7 @@
     Policy, RandomPolicy         what decides; functions do too, and outrider.torch.TorchPolicy
     Rollout, Steps, Episodes     what comes back; Episode, Padded, StepSpec
     Dataset                      episodes on disk
+    OutriderError                what is raised, with a class for each kind of cause
 
 Names are imported when they are first used, so that `import outrider` is quick and needs no extra.
 """
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
     from outrider.collect.stats import CollectStats as CollectStats
     from outrider.collect.video import Video as Video
     from outrider.dataset import Dataset as Dataset
+    from outrider.errors import ClosedError as ClosedError
+    from outrider.errors import ConfigError as ConfigError
+    from outrider.errors import DatasetError as DatasetError
+    from outrider.errors import EnvironmentFailure as EnvironmentFailure
+    from outrider.errors import EnvironmentTimeout as EnvironmentTimeout
+    from outrider.errors import OutriderError as OutriderError
+    from outrider.errors import PolicyError as PolicyError
+    from outrider.errors import SpecError as SpecError
+    from outrider.errors import WorkerDied as WorkerDied
     from outrider.policies.base import Context as Context
     from outrider.policies.base import Policy as Policy
     from outrider.policies.random import RandomPolicy as RandomPolicy
@@ -53,6 +63,15 @@ _HOMES = {
     "ParallelCollector": "outrider.collect.parallel",
     "Video": "outrider.collect.video",
     "evaluate": "outrider.collect.evaluate",
+    "ClosedError": "outrider.errors",
+    "ConfigError": "outrider.errors",
+    "DatasetError": "outrider.errors",
+    "EnvironmentFailure": "outrider.errors",
+    "EnvironmentTimeout": "outrider.errors",
+    "OutriderError": "outrider.errors",
+    "PolicyError": "outrider.errors",
+    "SpecError": "outrider.errors",
+    "WorkerDied": "outrider.errors",
     "Context": "outrider.policies.base",
     "Dataset": "outrider.dataset",
     "Episode": "outrider.records",

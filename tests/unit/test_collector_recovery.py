@@ -166,6 +166,20 @@ def test_lanes_that_are_dropped_are_missing_from_then_on(wait_for):
         assert set(episodes.env_id.tolist()) == {1, 2}
 
 
+def test_what_is_gone_with_its_worker_is_passed_over(wait_for):
+    with (
+        make(wait_for, outrider.Drop(), ((4,), 10, "kill"), (), ()) as envs,
+        outrider.Collector(envs, TracedPolicy(), seed=0) as collector,
+    ):
+        collector.rollout(6)
+        collector.reset(seed=3)
+        collector.steps(collector.stats.carried or 1)
+        assert collector.rollout(4).step.tolist() == [[t, t] for t in range(4)]
+        with pytest.raises(outrider.OutriderError, match="lanes \\[0\\]"):
+            envs.get_attr("life")
+        assert envs.at([1, 2]).get_attr("count") == (4, 4)
+
+
 def test_the_rows_of_a_lane_that_is_dropped_are_handed_out(wait_for):
     with (
         make(wait_for, outrider.Drop(), ((6,),), ()) as envs,

@@ -15,7 +15,6 @@ from outrider.vector.finishers import FirstFinishers
 from outrider.vector.plan import Envs
 from outrider.vector.recovery import Budget
 from outrider.vector.recovery_server import Terms
-from outrider.vector.store import numbers_of
 from outrider.vector.worker import Job
 
 __all__ = ["RUN", "DroppingDriver", "RestartingDriver"]
@@ -155,7 +154,24 @@ class DroppingDriver(_Surviving):
         Raises:
             ConfigError: one of the lanes was dropped.
         """
-        if self.dropped and (gone := sorted(set(self.dropped).intersection(numbers_of(lanes).tolist()))):
+        self._refuse_dropped(lanes)
+        super().post(lanes, rows, op, want)
+
+    def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
+        """See `Driver.arrange_resets`; lanes that were dropped are passed over."""
+        super().arrange_resets({lane: given for lane, given in arguments.items() if lane not in self.dropped})
+
+    def call(self, lanes: Sequence[int], operation: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """See `Driver.call`.
+
+        Raises:
+            ConfigError: one of the lanes was dropped.
+        """
+        self._refuse_dropped(lanes)
+        return super().call(lanes, operation, name, arguments)
+
+    def _refuse_dropped(self, lanes: Any) -> None:
+        if self.dropped and (gone := sorted(set(self.dropped).intersection(lanes))):
             raise ConfigError(
                 explain(
                     expected="lanes that are still there",
@@ -164,7 +180,6 @@ class DroppingDriver(_Surviving):
                     fix="leave out the lanes in driver.dropped",
                 )
             )
-        super().post(lanes, rows, op, want)
 
     def _recover(self, error: EnvironmentFailure, index: int | None) -> None:
         lanes = [error.lane]
