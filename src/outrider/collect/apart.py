@@ -224,6 +224,7 @@ class Apart:
         self._front[index] += self._stride
         self.away[index] = True
         loop.envs.post(lanes, _packed(self._front[index]), op, loop.want)
+        loop.uses = loop.envs.uses
         loop.interrupted = False
         loop.recorder.env_seconds += perf_counter() - began
 
@@ -290,7 +291,7 @@ class Apart:
         for index in dropped.tolist():
             # Of one that was being reset no step is lost.
             if not self._resetting[index]:
-                self._cut(index, int(self._front[index]) - self._stride)
+                self._cut(index, int(self._front[index]) - self._stride * int(self.away[index]))
         loop.decider.take_over(came, here)
         self._front[lost] = here
         loop.decider.begin(lost + first, here)

@@ -15,7 +15,6 @@ from outrider.collect.loop import Loop
 from outrider.collect.options import CollectOptions
 from outrider.collect.order import in_order
 from outrider.collect.shares import Shares
-from outrider.collect.undisturbed import undisturbed
 from outrider.errors import ConfigError, explain
 from outrider.policies.base import Policy
 from outrider.policies.function import as_policy
@@ -23,6 +22,7 @@ from outrider.records.episodes import Episodes
 from outrider.records.step_spec import StepSpec
 from outrider.seeding import FIRST_CUT, lane_seeds, resolve_seed
 from outrider.tree import Tree
+from outrider.vector.batch_driver import BatchDriver
 from outrider.vector.env import VecEnv
 
 __all__ = ["Collector"]
@@ -88,6 +88,7 @@ class Collector(BaseCollector):
         self._tape = self._loop.tape
         self._recorder = self._loop.ledger.recorder
         if options.desynchronise:
+            _check_apart(envs)
             draws = np.array(lane_seeds(self.seed, self._loop.lane_numbers, FIRST_CUT), np.int64)
             self._loop.apart.cut_after(draws % options.desynchronise + 1)
         if seed is not None or envs.driver.takes_seeds:
@@ -130,8 +131,7 @@ class Collector(BaseCollector):
         self._loop.cut_running()
         carried = self._tape.length
         self._loop.run_episodes(Shares.of(count, self._envs.lanes, self.num_envs, per_lane=per_lane))
-        with undisturbed():
-            episodes = self._tape.take_episodes(carried)
+        episodes = self._hand_out(lambda: self._tape.take_episodes(carried))
         return episodes if self._envs.driver.in_lockstep else in_order(episodes)
 
     def _reset(self, seeds: list[int] | None, options: Sequence[dict[str, Any] | None] | None) -> None:
@@ -149,3 +149,16 @@ class Collector(BaseCollector):
 
     def _end(self) -> None:
         """The environments belong to whoever made them."""
+
+
+def _check_apart(envs: VecEnv) -> None:
+    """Refuse environments whose first episodes cannot be cut one by one."""
+    if isinstance(envs.driver, BatchDriver):
+        raise ConfigError(
+            explain(
+                expected="environments that Outrider runs, each of which can be reset while the others step",
+                found="a vector environment of others",
+                where="CollectOptions(desynchronise=...)",
+                fix="leave it out, or pass what makes the environments to outrider.make_vec",
+            )
+        )

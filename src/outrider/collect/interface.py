@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count as counting
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from outrider.seeding import lane_seeds, resolve_seed
 from outrider.tree import Tree
 
 __all__ = ["BaseCollector"]
+
+Record = TypeVar("Record", Rollout, Steps, Episodes)
 
 
 class BaseCollector(ABC):
@@ -58,11 +60,10 @@ class BaseCollector(ABC):
         check_lane_count(lanes, self.num_envs)
         self._check_open()
         self._reach(length, lanes or self.num_envs)
-        with undisturbed():
-            left = self._lanes_left()
-            if lanes is None and len(left) == self.num_envs:
-                return self._tape.take_rollout(length)
-            return self._tape.take_lanes(length, lanes or len(left), left)
+        left = self._lanes_left()
+        if lanes is None and len(left) == self.num_envs:
+            return self._hand_out(lambda: self._tape.take_rollout(length))
+        return self._hand_out(lambda: self._tape.take_lanes(length, lanes or len(left), left))
 
     def rollouts(self, length: int, count: int | None = None) -> Iterator[Rollout]:
         """Yield `count` rollouts of `length` steps, or rollouts for ever; each is collected when it is asked for."""
@@ -81,8 +82,7 @@ class BaseCollector(ABC):
         check_request(count, "steps(count)", 1)
         self._check_open()
         self._gather(count)
-        with undisturbed():
-            return self._tape.take_steps(count)
+        return self._hand_out(lambda: self._tape.take_steps(count))
 
     def episodes(self, count: int, *, quota: str | None = None) -> Episodes:
         """Start exactly `count` episodes and return them all, whole: no length is favoured.
@@ -157,6 +157,16 @@ class BaseCollector(ABC):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _hand_out(self, take: Callable[[], Record]) -> Record:
+        """Take rows off the tape as a whole; count those that an interrupt keeps from reaching anybody."""
+        before = self._tape.count
+        try:
+            with undisturbed():
+                return take()
+        except KeyboardInterrupt:
+            self._recorder.discarded += before - self._tape.count
+            raise
 
     def _reach(self, length: int, lanes: int) -> None:
         """Let at least `lanes` lanes have `length` rows on the tape."""

@@ -45,6 +45,7 @@ class Loop:
         ledger: the running episodes.
         decider: the policy and its columns.
         apart: lanes that go at their own pace.
+        uses: how often the environments were used when they were last used from here.
         decided: whether a decision has been made already for the observations in the parking rows.
         interrupted: whether an exchange was broken off, after which nobody knows where the lanes are.
     """
@@ -61,6 +62,7 @@ class Loop:
         self.decider = Decider(envs, policy, self.tape, terms)
         self.apart = Apart(self)
         self._parking = self._rows(self._store.parking)
+        self.uses = envs.uses
         self.decided = False
         self._decided_for = 0
         self.interrupted = False
@@ -97,6 +99,7 @@ class Loop:
         """Send and receive. From here on the lanes are ahead of what is known: the caller says when that is over."""
         began = perf_counter()
         self.interrupted = True
+        self.uses = self.envs.uses = self.envs.uses + 1
         back = self._driver.exchange(lanes, rows, op, self.want)
         self.recorder.env_seconds += perf_counter() - began
         if self.want:
@@ -268,7 +271,12 @@ class Loop:
             self.interrupted = self.decided = False
 
     def recover(self) -> None:
-        """After an interruption in an exchange or at the end of a call nobody knows where the lanes are: begin anew."""
+        """Begin anew where nobody knows where the lanes are.
+
+        That is so after an interruption in an exchange or at the end of a call, and after others have used them.
+        """
+        if self.uses != self.envs.uses:
+            self.interrupted, self.uses = True, self.envs.uses
         if self.interrupted or self._unsettled:
             if self.interrupted:
                 self._driver.let_go(self.lane_numbers)

@@ -21,7 +21,7 @@ class CollectStats:
     Attributes:
         steps: environment steps taken.
         carried: of these, steps not handed out yet.
-        discarded: of these, steps that `close` has discarded.
+        discarded: of these, steps that `close` has discarded, or that were just being returned when an interrupt came.
         episodes: episodes that ended, terminated or truncated.
         cuts: episodes that were stopped by us; they are not in the figures below.
         returns: float64 [e], sums of rewards of the last episodes that ended, at most 10 000, oldest first.

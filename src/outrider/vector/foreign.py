@@ -87,6 +87,7 @@ class ForeignDriver(BatchDriver):
             source.render_mode,
         )
         super().__init__(source, member, num_envs, info_keys)
+        self._has_begun = False
         base = getattr(source, "unwrapped", source)
         # Whatever has `send_reset` is ours, inside of a wrapper.
         ours = isinstance(base, (SyncVectorEnv, AsyncVectorEnv)) or hasattr(base, "send_reset")
@@ -310,6 +311,11 @@ class ForeignDriver(BatchDriver):
 
     def _call_reset(self, mask: np.ndarray, seed: Any, options: dict[str, Any] | None) -> tuple[Any, Any]:
         given = None if options is None else dict(options)
+        if not mask.all() and not self._has_begun:
+            # Gymnasium's own cannot return the observations of lanes that have none yet.
+            with self._calling("reset"):
+                self._source.reset()
+        self._has_begun = True
         if not mask.all():
             given = (given or {}) | {"reset_mask": mask.copy()}
         with self._calling("reset"):

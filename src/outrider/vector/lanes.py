@@ -30,7 +30,11 @@ class ClosedLanesError(ClosedError, gymnasium.error.ClosedEnvironmentError):
 
 
 class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
-    """The part of a `VecEnv` that sends to lanes and receives from them; keeps where each of them is."""
+    """The part of a `VecEnv` that sends to lanes and receives from them; keeps where each of them is.
+
+    Attributes:
+        uses: number of requests so far, by which a collector sees that others have used the environments meanwhile.
+    """
 
     def __init__(self, driver: Driver, name: str) -> None:
         self.driver = driver
@@ -44,6 +48,7 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         self._away = np.zeros(self.store.num_envs, np.bool_)
         self._rows = np.arange(self.store.num_envs) + self._scratch_rows.start
         self._ops = np.full(self.store.num_envs, STEP, np.int8)
+        self.uses = 0
         # The rows of all of them, where these were sent together, and whether each step of all is done as a whole.
         self._rows_of_all: range | None = None
         self._whole = driver.in_lockstep and driver.autoreset_mode is None
@@ -72,6 +77,7 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             self._before[at] = before[0]
         self._away[at], self._rows[at], self._ops[at] = True, numbers_of(rows), op
         self._rows_of_all = None
+        self.uses += 1
         try:
             self.driver.post(lanes, rows, op, want)
         except ConfigError:
@@ -89,6 +95,7 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             self.post(self.lanes, rows, op, ALL_INFOS)
             return self._recv_all()
         self._away[:] = True
+        self.uses += 1
         if rows is not self._rows_of_all:
             self._rows_of_all = rows
             self._rows[:] = numbers_of(rows)
