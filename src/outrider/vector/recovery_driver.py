@@ -171,7 +171,7 @@ class DroppingDriver(_Surviving):
         return super().call(lanes, operation, name, arguments)
 
     def _refuse_dropped(self, lanes: Any) -> None:
-        if self.dropped and (gone := sorted(set(self.dropped).intersection(lanes))):
+        if self.dropped and (gone := sorted(set(self.dropped).intersection(np.asarray(lanes).tolist()))):
             raise ConfigError(
                 explain(
                     expected="lanes that are still there",
