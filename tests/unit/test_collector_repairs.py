@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 import outrider
 from helpers.envs import CounterEnv
-from outrider.collect.undisturbed import undisturbed
 from outrider.errors import PolicyError
+from outrider.undisturbed import undisturbed
 
 
 class SparseInfo(gymnasium.Env):

@@ -439,3 +439,21 @@ def test_acting_draws_nothing_from_torch_s_generator():
     before = torch.get_rng_state()
     act(policy, obs(3))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("mode", ("eval", "train"))
+def test_flags_that_a_modules_own_train_changes_are_restored(mode):
+    class Keeping(ActorCritic):
+        """Keeps its first part in evaluation mode, as models with frozen batch norms do."""
+
+        def train(self, mode=True):
+            super().train(mode)
+            next(self.children()).train(False)
+            return self
+
+    module = Keeping()
+    for part in module.modules():
+        part.training = True
+    with TorchPolicy(module, mode=mode).session():
+        assert not next(module.children()).training
+    assert all(flags(module))

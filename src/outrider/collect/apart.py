@@ -14,7 +14,7 @@ import numpy as np
 
 from outrider.collect.goals import CHUNK, Goal
 from outrider.collect.shares import Shares
-from outrider.collect.undisturbed import undisturbed
+from outrider.undisturbed import undisturbed
 from outrider.vector.arrival import Arrival
 from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD
 from outrider.vector.store import numbers_of
@@ -194,7 +194,7 @@ class Apart:
         self._make_room(index, length)
         lanes, front = _packed(self._lanes[index]), _packed(self._front[index])
         if not loop.take_decision(len(index)):
-            loop.decider.decide_ahead(lanes, front, loop.recorder)
+            loop.decider.decide_with_version(lanes, front, loop.recorder)
         self._held[index] = op == STEP_AND_HOLD
         self._post(index, lanes, op)
 

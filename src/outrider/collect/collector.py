@@ -22,7 +22,6 @@ from outrider.records.episodes import Episodes
 from outrider.records.step_spec import StepSpec
 from outrider.seeding import FIRST_CUT, lane_seeds, resolve_seed
 from outrider.tree import Tree
-from outrider.vector.batch_driver import BatchDriver
 from outrider.vector.env import VecEnv
 
 __all__ = ["Collector"]
@@ -88,7 +87,7 @@ class Collector(BaseCollector):
         self._tape = self._loop.tape
         self._recorder = self._loop.ledger.recorder
         if options.desynchronise:
-            _check_apart(envs)
+            _check_resets(envs)
             draws = np.array(lane_seeds(self.seed, self._loop.lane_numbers, FIRST_CUT), np.int64)
             self._loop.apart.cut_after(draws % options.desynchronise + 1)
         if seed is not None or envs.driver.takes_seeds:
@@ -151,9 +150,9 @@ class Collector(BaseCollector):
         """The environments belong to whoever made them."""
 
 
-def _check_apart(envs: VecEnv) -> None:
+def _check_resets(envs: VecEnv) -> None:
     """Refuse environments whose first episodes cannot be cut one by one."""
-    if isinstance(envs.driver, BatchDriver):
+    if not envs.driver.resets_apart:
         raise ConfigError(
             explain(
                 expected="environments that Outrider runs, each of which can be reset while the others step",

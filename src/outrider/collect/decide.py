@@ -14,7 +14,6 @@ from outrider import tree
 from outrider.collect.actions import ActionMap, ActionMapName, LeafMap
 from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape, column_specs
-from outrider.collect.undisturbed import undisturbed
 from outrider.errors import PolicyError, explain
 from outrider.memory.rows import Rows
 from outrider.policies.base import Policy
@@ -22,6 +21,7 @@ from outrider.policies.outputs import OutputSchema, as_arrays
 from outrider.records.step_spec import StepSpec
 from outrider.spec import LeafSpec
 from outrider.tree import Tree
+from outrider.undisturbed import undisturbed
 from outrider.vector.env import VecEnv
 from outrider.vector.store import indexer
 
@@ -109,8 +109,11 @@ class Decider:
                 self._fix(output, len(lanes), initial, at)
         self._write(output, lanes, rows, at)
 
-    def decide_ahead(self, lanes: Any, rows: Any, recorder: Recorder) -> None:
-        """Decide where there is no prepared block yet; the version goes down with the decision."""
+    def decide_with_version(self, lanes: Any, rows: Any, recorder: Recorder) -> None:
+        """Decide, and put the version down with it.
+
+        For rows of no block yet, and of a block that was prepared when the policy may have had other weights.
+        """
         self.decide(lanes, rows, recorder)
         assert self.columns is not None, "a decision fixes the columns"
         self.columns.arrays["version"][indexer(rows)] = self.version

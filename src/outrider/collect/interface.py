@@ -12,13 +12,13 @@ import numpy as np
 from outrider.collect.requests import check_lane_count, check_open, check_quota, check_request
 from outrider.collect.stats import CollectStats, Recorder
 from outrider.collect.tape import Tape
-from outrider.collect.undisturbed import undisturbed
 from outrider.records.episodes import Episodes
 from outrider.records.rollout import Rollout
 from outrider.records.step_spec import StepSpec
 from outrider.records.steps import Steps
 from outrider.seeding import lane_seeds, resolve_seed
 from outrider.tree import Tree
+from outrider.undisturbed import undisturbed
 
 __all__ = ["BaseCollector"]
 

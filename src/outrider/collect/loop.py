@@ -20,9 +20,9 @@ from outrider.collect.ledger import Ledger
 from outrider.collect.shares import Shares
 from outrider.collect.stats import Recorder
 from outrider.collect.tape import Block, Tape
-from outrider.collect.undisturbed import undisturbed
 from outrider.policies.base import Policy
 from outrider.records.step_spec import StepSpec
+from outrider.undisturbed import undisturbed
 from outrider.vector.driver import RESET, STEP, Returned
 from outrider.vector.env import VecEnv
 from outrider.vector.group import NO_INFOS, SOME_INFOS
@@ -240,7 +240,7 @@ class Loop:
         """Decide for lanes that stand in the parking rows, to learn what columns there are; that decision is kept."""
         if self.decider.columns is None:
             numbers, rows = (self._packed(one) for one in (lanes, lanes + self._store.parking))
-            self.decider.decide_ahead(numbers, rows, self.recorder)
+            self.decider.decide_with_version(numbers, rows, self.recorder)
             self.decided = True
             self._decided_for = len(lanes)
 

@@ -15,12 +15,12 @@ class Flags:
         training: the mode that is wanted.
     """
 
-    __slots__ = ("_changed", "_module", "_training")
+    __slots__ = ("_before", "_module", "_training")
 
     def __init__(self, module: torch.nn.Module, *, training: bool) -> None:
         self._module = module
         self._training = training
-        self._changed: list[torch.nn.Module] = []
+        self._before: list[tuple[torch.nn.Module, bool]] = []
 
     def set(self) -> None:
         """Enter the mode, by the module's own `train` where any part does more in it than set its flag."""
@@ -32,24 +32,28 @@ class Flags:
                 if child is not None and child not in seen:
                     seen.add(child)
                     parts.append(child)
-        self._changed = [part for part in parts if part.training is not wanted]
         if not all(_is_plain(type(part)) for part in parts):
+            # It may change any of them.
+            self._before = [(part, part.training) for part in parts]
             self._module.train(wanted)
-        else:
-            self._write(wanted)
+            return
+        self._before = [(part, not wanted) for part in parts if part.training is not wanted]
+        for part, _ in self._before:
+            _write(part, flag=wanted)
 
     def restore(self) -> None:
         """Give each part back the flag that it had."""
-        self._write(not self._training)
-        self._changed = []
+        for part, flag in self._before:
+            _write(part, flag=flag)
+        self._before = []
 
-    def _write(self, flag: bool) -> None:  # noqa: FBT001 - the flag is the value
-        for part in self._changed:
-            if _is_plain(type(part)):
-                # What `Module.__setattr__` comes to for a flag, after all its questions.
-                object.__setattr__(part, "training", flag)
-            else:
-                part.training = flag
+
+def _write(part: torch.nn.Module, *, flag: bool) -> None:
+    if _is_plain(type(part)):
+        # What `Module.__setattr__` comes to for a flag, after all its questions.
+        object.__setattr__(part, "training", flag)
+    else:
+        part.training = flag
 
 
 def _is_plain(kind: type[torch.nn.Module]) -> bool:

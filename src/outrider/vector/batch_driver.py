@@ -82,6 +82,8 @@ class BatchDriver(Driver):
     until their next reset is nobody's business.
     """
 
+    resets_apart = False
+
     def __init__(self, source: Any, member: Member, num_envs: int, info_keys: tuple[str, ...]) -> None:
         description = one_description([(0, describe([cast("gymnasium.Env[Any, Any]", member)], 0))])
         mapping = PrivateMapping()

@@ -104,6 +104,7 @@ class Driver(ABC):
         autoreset_mode: when the environments reset by themselves; None: as each operation says.
         batch: how many lanes have to be under way for any to come back.
         takes_seeds: whether resets can have seeds.
+        resets_apart: whether any lane can be reset while the others step.
         rebuilds: whether it makes environments that fail anew, so that steps may be lost.
         drops: whether it goes on without lanes that fail.
         restarts: how often an environment, or a worker with all of its environments, was made anew after a failure.
@@ -118,6 +119,7 @@ class Driver(ABC):
     autoreset_mode: AutoresetMode | None = None
     batch: int = 1
     takes_seeds: bool = True
+    resets_apart: bool = True
     rebuilds: bool = False
     drops: bool = False
     restarts: int = 0

@@ -33,6 +33,7 @@ class Filming(Driver):
         self.description = driver.description
         self.num_envs = driver.num_envs
         self.autoreset_mode, self.takes_seeds = driver.autoreset_mode, driver.takes_seeds
+        self.resets_apart = driver.resets_apart
         self.rebuilds, self.drops = driver.rebuilds, driver.drops
         self._count_losses()
 

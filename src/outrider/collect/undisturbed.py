@@ -1,5 +1,0 @@
-"""See `outrider.undisturbed`."""
-
-from outrider.undisturbed import undisturbed
-
-__all__ = ["undisturbed"]
