@@ -372,8 +372,9 @@ class CollectorConformance:
         plan = outrider.Envs([partial(Traced, (FOREVER,)), partial(Failing, 4)])
         with self.make(plan, TracedPolicy(), 0) as collector:
             assert len(collector.steps(3)) == 3
+            # Of a rollout each lane has to take its part, however long the other one could go on alone.
             with pytest.raises(EnvironmentFailure, match="told to fail in step 4") as caught:
-                collector.steps(20)
+                collector.rollout(20)
             assert caught.value.lane == 1
             stats = collector.stats
             assert stats.steps == 3 + stats.carried + stats.discarded
