@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,15 +95,19 @@ def ratio(a: Side, b: Side) -> tuple[float, float, float]:
     return statistics.median(pairs), min(pairs), max(pairs)
 
 
-def serve(step: Callable[[], int]) -> None:
-    """What a side does: `step` runs a piece of work and returns how many env-steps it was; runs when told to."""
+def serve(step: Callable[[], int], going: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+    """What a side does: `step` runs a piece of work and returns how many env-steps it was; runs when told to.
+
+    What would go on by itself goes only inside `going()`: a side uses no processor during the rounds of another.
+    """
     step()
     print(json.dumps({"figure": 0}), flush=True)
     for line in sys.stdin:
         seconds, done = float(line), 0
-        began = time.perf_counter()
-        while (passed := time.perf_counter() - began) < seconds:
-            done += step()
+        with going():
+            began = time.perf_counter()
+            while (passed := time.perf_counter() - began) < seconds:
+                done += step()
         print(json.dumps({"figure": done / passed}), flush=True)
 
 
