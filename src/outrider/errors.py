@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ClosedError",
     "ConfigError",
@@ -17,7 +19,14 @@ __all__ = [
 
 
 class OutriderError(Exception):
-    """Base class of everything that Outrider raises on its own account."""
+    """Base class of everything that Outrider raises on its own account.
+
+    On the way from one process to another it keeps its attributes, its notes and, where that can be pickled, its cause.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickling an exception would lose its cause, and call `__init__` with nothing but the message."""
+        return (_rebuild, (type(self), self.args, self.__dict__, _packed(self.__cause__)))
 
 
 class ConfigError(OutriderError, ValueError):
@@ -29,7 +38,10 @@ class SpecError(OutriderError, ValueError):
 
 
 class PolicyError(SpecError):
-    """A policy that returned something else than it is expected to, or than it returned before."""
+    """A policy that raised, or that returned something else than it is expected to, or than it returned before.
+
+    If it raised, the original exception is the cause; its type, message and traceback are in the message, too.
+    """
 
 
 class ClosedError(OutriderError, RuntimeError):
@@ -55,10 +67,6 @@ class EnvironmentFailure(OutriderError):  # noqa: N818 - "failure" is what it is
         self.operation = operation
         self.pid = pid
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Keep the keyword arguments when the error crosses a process boundary."""
-        return (_rebuild, (type(self), str(self), self.lane, self.operation, self.pid))
-
 
 class WorkerDied(EnvironmentFailure):
     """A worker process ended without a word: it was killed, it exited, or it ran out of memory.
@@ -74,8 +82,36 @@ class EnvironmentTimeout(EnvironmentFailure):
     """An environment was in one call for longer than `step_timeout`: its process was killed or its thread abandoned."""
 
 
-def _rebuild(cls: type[EnvironmentFailure], message: str, lane: int, operation: str, pid: int) -> EnvironmentFailure:
-    return cls(message, lane=lane, operation=operation, pid=pid)
+def _packed(error: BaseException | None) -> bytes | None:
+    """Pickle a cause; None where there is none, or where it could not be made again."""
+    if error is None:
+        return None
+    import cloudpickle
+
+    try:
+        data = bytes(cloudpickle.dumps(error))
+    except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
+        return None
+    return None if _unpacked(data) is None else data
+
+
+def _unpacked(data: bytes) -> BaseException | None:
+    import cloudpickle
+
+    try:
+        error = cloudpickle.loads(data)
+    except Exception:  # noqa: BLE001 - so may what it calls
+        return None
+    return error if isinstance(error, BaseException) else None
+
+
+def _rebuild(
+    cls: type[OutriderError], args: tuple[Any, ...], attributes: dict[str, Any], cause: bytes | None
+) -> OutriderError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(attributes)
+    error.__cause__ = None if cause is None else _unpacked(cause)
+    return error
 
 
 def explain(*, expected: object, found: object, where: str, fix: str) -> str:

@@ -13,10 +13,9 @@ from gymnasium import spaces
 import outrider
 from helpers.worker_envs import LoggedEnv, ManyLivesEnv
 from outrider.errors import ClosedError, ConfigError, EnvironmentFailure, EnvironmentTimeout, WorkerDied
-from outrider.vector import recovery
 from outrider.vector.driver import RESET, STEP
 from outrider.vector.group import ALL_INFOS
-from outrider.vector.recovery import Budget, fresh_seed
+from outrider.vector.recovery import fresh_seed
 
 FAULTS = ("raise", "exit", "kill", "hang")
 
@@ -272,19 +271,6 @@ def test_lanes_that_fail_are_dropped(fault, tmp_path):
         assert lanes.episodes[0][-1][-1][1] == 6
 
 
-def test_when_no_lane_is_left_the_error_is_raised(tmp_path):
-    with make(
-        [functools.partial(ManyLivesEnv, tmp_path / str(lane), "raise", (lane + 1,)) for lane in range(2)],
-        outrider.Drop(),
-    ) as envs:
-        lanes = Lanes(envs)
-        lanes.reset()
-        with told("lane 0 is dropped"):
-            lanes.step()
-        with pytest.raises(EnvironmentFailure, match="lane 1, step"):
-            lanes.step()
-
-
 @pytest.mark.parametrize(
     "arguments",
     ({"max_restarts": 0}, {"max_restarts": 1.5}, {"window": 0}, {"window": "60"}, {"backoff": -1}, {"backoff": None}),
@@ -298,15 +284,6 @@ def test_terms_that_are_none_are_refused(arguments):
 def test_choices_that_are_none_are_refused(choice):
     with pytest.raises(ConfigError, match="on_failure"):
         outrider.Processes(on_failure=choice)
-
-
-def test_restarts_are_counted_within_the_window_and_the_wait_doubles(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(recovery.time, "monotonic", lambda: now[0])
-    budget = Budget(outrider.Restart(max_restarts=3, window=10, backoff=0.5))
-    assert [budget.spend() for _ in range(4)] == [0.5, 1.0, 2.0, None]
-    now[0] = 10.5
-    assert budget.spend() == 0.5
 
 
 def test_fresh_seeds_are_distinct():

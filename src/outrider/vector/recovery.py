@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from outrider.errors import ConfigError, explain
+from outrider.errors import ConfigError, EnvironmentFailure, explain
 from outrider.vector.plan import check_count, check_seconds
 
-__all__ = ["Budget", "Drop", "OnFailure", "Restart", "check_on_failure", "fresh_seed"]
+__all__ = [
+    "Budget",
+    "Drop",
+    "OnFailure",
+    "Restart",
+    "Turn",
+    "check_on_failure",
+    "fresh_seed",
+    "nobody_left",
+    "used_up",
+]
 
 REBUILT = 3
 """The purpose of seeds of environments that were rebuilt; see `outrider.seeding`."""
+
+LONGEST_DOUBLED = 30.0
+"""Seconds up to which the wait before a restart doubles."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +40,12 @@ class Restart:
     cut; the seeds of the new ones have not been used before. Each restart is a warning, and is counted.
 
     Args:
-        max_restarts: how often one environment, or one worker, may be restarted within `window`; what fails once more
-            is raised as if there were no restarts.
+        max_restarts: how often one environment, or one worker, may be restarted within `window`; if it fails once more,
+            an error of the same class says that they are used up. Its cause is the last failure.
         window: seconds.
         backoff: seconds to wait before the environment is rebuilt, twice as long for each further restart within
-            `window`. The other lanes go on meanwhile.
+            `window`, but not longer than 30 seconds (or than `backoff`, if that is more). The other lanes go on
+            meanwhile, if they are not waited for together; each warning says how long it waits.
 
     Raises:
         ConfigError: a bad number.
@@ -57,8 +70,9 @@ class Restart:
 class Drop:
     """Go on without the lanes that fail, until none is left.
 
-    A lane that was dropped never arrives again, and nothing can be sent to it. So this is for `send` and `recv` and for
-    collectors that can do with fewer lanes; `VecEnv.step()` and `reset()` need all of them, and raise the failure.
+    A lane that was dropped never arrives again, and nothing can be sent to it: `VecEnv.dropped` has those. So this is
+    for `send` and `recv` and for collectors that can do with fewer lanes; `VecEnv.step()` and `reset()` need all of
+    them, and raise the failure. When the last lane fails, an error says so; its cause is that failure.
     """
 
 
@@ -82,6 +96,26 @@ def check_on_failure(choice: Any) -> None:
         )
 
 
+class Turn(NamedTuple):
+    """A restart that may be made.
+
+    Attributes:
+        delay: seconds to wait before it.
+        number: the how-manieth it is within the window.
+        terms: how many there may be.
+    """
+
+    delay: float
+    number: int
+    terms: Restart
+
+    def __str__(self) -> str:
+        """When it is, and how many are left."""
+        terms = self.terms
+        when = f"after {self.delay:g} s" if self.delay else "at once"
+        return f"{when} (restart {self.number} of at most {terms.max_restarts} within {terms.window:g} s)"
+
+
 class Budget:
     """Counts the restarts of one environment or worker."""
 
@@ -89,8 +123,8 @@ class Budget:
         self._terms = terms
         self._times: deque[float] = deque()
 
-    def spend(self) -> float | None:
-        """Seconds to wait before one more restart; None if there were too many."""
+    def spend(self) -> Turn | None:
+        """Take one more restart; None if there were too many."""
         now, terms = time.monotonic(), self._terms
         while self._times and now - self._times[0] > terms.window:
             self._times.popleft()
@@ -98,7 +132,39 @@ class Budget:
         if count >= terms.max_restarts:
             return None
         self._times.append(now)
-        return math.ldexp(terms.backoff, count)
+        longest = max(terms.backoff, LONGEST_DOUBLED)
+        # So many doublings are enough for any wait, and a float can still hold them.
+        return Turn(min(terms.backoff * 2.0 ** min(count, 100), longest), count + 1, terms)
+
+
+def used_up(error: EnvironmentFailure, whose: str, terms: Restart) -> EnvironmentFailure:
+    """What is raised when `whose` restarts are used up; `error`, the last failure, is its cause."""
+    reason = explain(
+        expected=f"no failure beyond {terms.max_restarts} restarts of {whose} within {terms.window:g} s",
+        found="one more: they are used up",
+        where="on_failure=Restart(...)",
+        fix="mend what fails, or allow more with max_restarts or a shorter window",
+    )
+    return _last(error, reason)
+
+
+def nobody_left(error: EnvironmentFailure, num_envs: int) -> EnvironmentFailure:
+    """What is raised when all lanes have been dropped; `error`, the last failure, is its cause."""
+    reason = explain(
+        expected="at least one lane that works",
+        found=f"that no lane is left: all {num_envs} have failed and were dropped",
+        where="on_failure=Drop()",
+        fix="mend what fails, or have them made anew with on_failure=Restart(...)",
+    )
+    return _last(error, reason)
+
+
+def _last(error: EnvironmentFailure, reason: str) -> EnvironmentFailure:
+    """An error of the same class and about the same lane, which says why there is no going on."""
+    last = type(error)(f"{reason} The last failure: {error}", lane=error.lane, operation=error.operation, pid=error.pid)
+    last.__dict__.update(error.__dict__)
+    last.__cause__ = error
+    return last
 
 
 def fresh_seed(seed: int | None, lane: int, *restarts: int) -> int:

@@ -13,7 +13,7 @@ from outrider.errors import ConfigError, EnvironmentFailure, EnvironmentTimeout,
 from outrider.vector.driver import RESET, Returned, one_description
 from outrider.vector.finishers import FirstFinishers
 from outrider.vector.plan import Envs
-from outrider.vector.recovery import Budget
+from outrider.vector.recovery import Budget, Turn, nobody_left, used_up
 from outrider.vector.recovery_server import Terms
 from outrider.vector.worker import Job
 
@@ -82,12 +82,15 @@ class RestartingDriver(_Surviving):
         if index is None and error.operation == "construct":
             # No environment is constructed in `wait`, but in a worker that was replaced, or over its bound.
             index = next((one for one in self._building if error.lane in self._crew.members[one].lanes), None)
-        delay = None if index is None else self._budgets[index].spend()
-        if index is None or delay is None:
+        if index is None:
             raise error
         lanes = self._crew.members[index].lanes
-        self._count_restart(f"lanes {lanes.start} to {lanes.stop - 1} are restarted in a new worker", error)
-        self._replace(index, delay)
+        turn = self._budgets[index].spend()
+        if turn is None:
+            whose = f"worker {index} (lanes {lanes.start} to {lanes.stop - 1})"
+            raise used_up(error, whose, self._terms.restart) from error
+        self._count_restart(f"lanes {lanes.start} to {lanes.stop - 1} are restarted in a new worker", turn, error)
+        self._replace(index, turn.delay)
 
     def _replace(self, index: int, delay: float) -> None:
         self._generations[index] += 1
@@ -115,14 +118,14 @@ class RestartingDriver(_Surviving):
                 first = dataclasses.replace(self.description, left_out=())
                 one_description([(0, first), (self._firsts[index], description)])
                 self._building.discard(index)
-        for lane, error in self._crew.take("restarted"):
-            self._count_restart(f"lane {lane} is restarted", error)
+        for lane, turn, error in self._crew.take("restarted"):
+            self._count_restart(f"lane {lane} is restarted", turn, error)
         self._lost.update(self._crew.take("lost"))
 
-    def _count_restart(self, what: str, error: EnvironmentFailure) -> None:
+    def _count_restart(self, what: str, turn: Turn, error: EnvironmentFailure) -> None:
         self.restarts += 1
         cause = str(error).partition("\n")[0]
-        warnings.warn(f"{what} (restart number {self.restarts} in all): {cause}", RuntimeWarning, stacklevel=5)
+        warnings.warn(f"{what} {turn}: {cause}", RuntimeWarning, stacklevel=5)
 
     def _take(self, arrived: np.ndarray) -> Returned:
         self._hear_of_restarts()
@@ -196,7 +199,7 @@ class DroppingDriver(_Surviving):
         # Nobody waits for them any more, and nothing of them arrives.
         self._done[new] = self._taken[new] = self._request[new]
         if len(self.dropped) == self.num_envs:
-            raise error
+            raise nobody_left(error, self.num_envs) from error
         names = f"lane {new[0]} is" if len(new) == 1 else f"lanes {new} are"
         cause = str(error).partition("\n")[0]
         warnings.warn(f"{names} dropped: {cause}", RuntimeWarning, stacklevel=4)

@@ -13,7 +13,7 @@ from outrider.vector.driver import RESET, describe
 from outrider.vector.group import CONSTRUCTING, EnvGroup, build, failure
 from outrider.vector.lane_server import LaneServer
 from outrider.vector.plan import EnvFactory
-from outrider.vector.recovery import Budget, Restart, fresh_seed
+from outrider.vector.recovery import Budget, Restart, fresh_seed, used_up
 from outrider.vector.worker import DOZES, FINISHED, ISSUED, OPERATION, Channel, host
 
 __all__ = ["Terms", "run"]
@@ -103,12 +103,12 @@ class _RecoveryServer(LaneServer):
         self._group.take_infos()
         self._group.abandon(self._lanes[index])
         while True:
-            delay = self._budgets[index].spend()
-            if delay is None:
-                raise error
-            self._channel.send("restarted", (self._lanes[index], error))
-            if delay:
-                self._resting[index] = time.monotonic() + delay
+            turn = self._budgets[index].spend()
+            if turn is None:
+                raise used_up(error, f"lane {self._lanes[index]}", self._terms.restart)
+            self._channel.send("restarted", (self._lanes[index], turn, error))
+            if turn.delay:
+                self._resting[index] = time.monotonic() + turn.delay
                 return
             try:
                 self._rebuild(index)
