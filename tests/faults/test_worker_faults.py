@@ -17,6 +17,7 @@ import threadpoolctl
 
 import outrider
 from helpers.envs import CounterEnv, FaultyEnv
+from helpers.patience import SLOW, wait_for_end
 from helpers.worker_envs import (
     FamilyEnv,
     LoggedEnv,
@@ -68,11 +69,11 @@ def test_one_error_names_lane_operation_process_and_cause(fault, where, method):
     at = {"init": 0, "reset": 1, "step": 3}[where]
     bad = functools.partial(QuitEnv, where, at) if fault == "quit" else functools.partial(FaultyEnv, fault, where, at)
     error, seconds = use([CounterEnv, CounterEnv, CounterEnv, bad], method)
-    assert seconds < 5
-    assert (error.lane, error.operation) == (3, OPERATIONS[where])
-    assert error.pid != os.getpid()
-    assert not psutil.pid_exists(error.pid)
+    assert seconds < SLOW
     text = str(error)
+    assert (error.lane, error.operation) == (3, OPERATIONS[where]), text
+    assert error.pid != os.getpid()
+    wait_for_end(error.pid)
     assert str(error.pid) in text
     if fault == "raise":
         assert "told to fail" in text
@@ -121,10 +122,10 @@ def test_a_worker_that_left_a_process_behind_is_missed_at_once(method):
         began = time.monotonic()
         with pytest.raises(WorkerDied, match="SIGKILL during step"):
             envs.step(zeros(envs))
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < SLOW
     for child in children:
         child.kill()
-    psutil.wait_procs(children, timeout=5)
+    psutil.wait_procs(children, timeout=SLOW)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -187,7 +188,7 @@ def test_a_worker_that_reads_nothing_does_not_keep_close_waiting():
             member._write(("resets", {1: (None, {"long": b"x" * 10_000})}), None)
         began = time.monotonic()
         envs.driver._crew.close(0.1)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < SLOW
 
 
 @pytest.mark.parametrize("where", ("step", "reset", "close"))
@@ -202,12 +203,13 @@ def test_close_is_bounded_when_an_environment_hangs(where, monkeypatch):
         envs.send_reset()
     began = time.monotonic()
     envs.close()
-    assert time.monotonic() - began < (5 if where != "close" else 3)
+    assert time.monotonic() - began < SLOW
 
 
 @pytest.mark.parametrize("backend", (outrider.Inline(), outrider.Processes(2, "fork")))
 @pytest.mark.parametrize("fault", ("nothing", "raise", "exit"))
 @pytest.mark.parametrize("where", ("init", "reset", "step", "close"))
+@pytest.mark.usefixtures("time_to_close")
 def test_every_environment_is_closed_exactly_once(where, fault, backend, tmp_path):
     log = tmp_path / "closed"
     bad = functools.partial(LoggedEnv, log, 3, fault if fault != "nothing" else "raise")
