@@ -23,7 +23,7 @@ def make(factories, on_failure, workers):
 def step_for_ever(envs):
     envs.reset()
     while True:
-        lanes = [lane for lane in range(envs.num_envs) if lane not in envs.driver.dropped]
+        lanes = [lane for lane in range(envs.num_envs) if lane not in envs.dropped]
         envs.send(np.zeros(len(lanes), np.int64), lanes)
         envs.recv()
 

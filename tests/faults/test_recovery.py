@@ -357,10 +357,14 @@ def test_what_arrives_apart_may_be_lost(tmp_path):
 def test_gymnasiums_face_cannot_do_with_fewer_lanes(tmp_path):
     with make(lives(tmp_path, "raise", (1,)), outrider.Drop()) as envs:
         envs.reset()
-        with told("lane 2 is dropped"), pytest.raises(EnvironmentFailure, match="told to fail"):
+        with told("lane 2 is dropped"), pytest.raises(EnvironmentFailure, match="told to fail") as caught:
             envs.step(np.zeros(4, np.int64))
-        with pytest.raises(ConfigError, match=r"lanes \[2\]"):
-            envs.step(np.zeros(4, np.int64))
+        assert "lane 2 was dropped" in caught.value.__notes__[0]
+        assert envs.dropped == (2,)
+        for use in (lambda: envs.step(np.zeros(4, np.int64)), envs.reset, lambda: envs.get_attr("count")):
+            with pytest.raises(ConfigError, match=r"lanes \[2\].*`envs.dropped`"):
+                use()
+        assert envs.at([0, 3]).get_attr("count") == (1, 1)
         with pytest.raises(ConfigError, match=r"lanes \[2\]"):
             envs.send(np.zeros(2, np.int64), [2, 3])
         # With the others one can go on.

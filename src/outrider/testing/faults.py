@@ -184,7 +184,7 @@ class RecoveryConformance:
                 arrival = envs.recv()
             assert arrival.env_id.tolist() == [0, 2]
             assert "told to fail" in str(arrival.dropped[1])
-            assert envs.driver.dropped == (1,)
+            assert envs.dropped == (1,)
             with pytest.raises(ConfigError, match=r"lanes \[1\]"):
                 envs.send(np.zeros(3, np.int64))
             with pytest.raises(ConfigError, match=r"lanes \[1\]"):

@@ -131,7 +131,8 @@ class VecEnv(Lanes):
         Raises:
             SpecError: the actions do not fit the action space.
             OutriderError: lanes are under way, or autoreset is disabled and a lane that has ended was not reset.
-            EnvironmentFailure: an environment failed; all environments are closed then.
+            EnvironmentFailure: an environment failed; all environments are closed then, unless it says otherwise.
+            ConfigError: lanes have been dropped.
         """
         self.check_idle("step()")
         op, only_reset = self._autoreset.plan(self._ops)
@@ -231,6 +232,16 @@ class VecEnv(Lanes):
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
         """The seed of each environment's generator; -1 where it is not known."""
         return self.get_attr("np_random_seed")
+
+    # -- what is left of them ----------------------------------------------------------------------------------------
+
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        """The lanes that have failed and are gone for good (`on_failure=Drop()`), in order.
+
+        `send`, `send_reset` and `at` take the others by their numbers; `step`, `reset` and what asks all need all.
+        """
+        return self.driver.dropped
 
     # -- closing -----------------------------------------------------------------------------------------------------
 

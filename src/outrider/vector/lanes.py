@@ -200,7 +200,11 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
             EnvironmentFailure: that of a lane that was dropped.
         """
         arrival = self._recv(None)
-        for failure in arrival.dropped.values():
+        for lane, failure in arrival.dropped.items():
+            failure.add_note(
+                f"lane {lane} was dropped, and step() and reset() need all of them. The others are open: go on with "
+                "send(), send_reset() and recv(), and the lanes that are not in `envs.dropped`"
+            )
             raise failure
         return arrival
 

@@ -179,8 +179,9 @@ class DroppingDriver(_Surviving):
                 explain(
                     expected="lanes that are still there",
                     found=f"lanes {gone}, which were dropped after they had failed",
-                    where="what is to be sent",
-                    fix="leave out the lanes in driver.dropped",
+                    where="what is sent to lanes, or asked of them",
+                    fix="leave out those in `envs.dropped`: name the others in send(actions, env_ids), "
+                    "send_reset(env_ids) and at(env_ids); step(), reset() and what asks all lanes need all of them",
                 )
             )
 
