@@ -16,7 +16,7 @@ from outrider.spec import LeafSpec, RaggedSpec
 
 __all__ = ["check_new_folder", "check_same_spec", "count_of", "open_for_appending", "workers_of"]
 
-COLUMNS = ("obs", "action", "extras", "state", "info", "obs_info")
+COLUMNS = ("obs", "action", "reward", "extras", "state", "info", "obs_info")
 SPACES = ("environment", "observation space", "action space")
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from outrider.records.describe import figures
+
 if TYPE_CHECKING:
     import numpy as np
     from rich.progress import Progress, TaskID
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Bar", "progress_bar"]
 
 Returns: TypeAlias = "Callable[[], np.ndarray]"
-"""Gives the returns of the last episodes, float64 [e], the newest last."""
+"""Gives the returns of the last episodes, float64 [e] or [e, k], the newest last."""
 
 RECENT = 100
 """Episodes that the running return is the mean of."""
@@ -44,7 +46,7 @@ class RichBar:
     def advance(self, units: int, speed: float) -> None:
         """See `Bar.advance`."""
         returns = self._returns()
-        mean = f"return {returns[-RECENT:].mean():.4g}" if len(returns) else ""
+        mean = f"return {figures(returns[-RECENT:].mean(axis=0), '.4g')}" if len(returns) else ""
         self._progress.update(self._task, advance=units, speed=f"{speed:,.0f} steps/s", mean=mean)
 
 

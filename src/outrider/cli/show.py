@@ -12,6 +12,7 @@ from outrider.cli.summary import show_table, summary_rows
 from outrider.dataset import Dataset
 from outrider.errors import DatasetError
 from outrider.records import Episode, StepSpec
+from outrider.records.describe import figures
 from outrider.spec import LeafSpec, RaggedSpec
 
 __all__ = ["run"]
@@ -72,7 +73,7 @@ def _show_episodes(dataset: Dataset, count: int) -> None:
         return
     rows = [("episode", "lane", "steps", "return", "end")]
     for number, one in enumerate(episodes[:shown]):
-        rows.append((str(number), str(one.env_id), f"{len(one):,}", f"{one.reward.sum():.6g}", _end(one)))
+        rows.append((str(number), str(one.env_id), f"{len(one):,}", figures(one.return_), _end(one)))
     show_table(rows, title=f"First {shown} of {len(episodes):,} episodes", right=4)
 
 

@@ -62,7 +62,7 @@ def summary_rows(found: DatasetSummary) -> list[tuple[str, str]]:
     return [
         ("steps", f"{found.steps:,}"),
         ("episodes", f"{counts.complete:,} complete{open_ones}{cut}"),
-        ("return", _moments(found.returns)),
+        *_returns(found.returns),
         ("length", _moments(found.lengths)),
         ("on disk", f"{_size(found.disk_nbytes)}, {found.bytes_per_step:.1f} bytes per step"),
     ]
@@ -81,6 +81,13 @@ def show_run(out: Path, stored: DatasetSummary, timing: Timing) -> None:
         show_table([("steps", f"{timing.steps:,}"), *speed], title="Added")
         show_table(summary_rows(stored), title="The dataset now holds")
     typer.echo(f"Stored in {out}")
+
+
+def _returns(found: Moments | tuple[Moments, ...] | None) -> list[tuple[str, str]]:
+    """A line, or one for each objective of vector rewards."""
+    if not isinstance(found, tuple):
+        return [("return", _moments(found))]
+    return [(f"return {objective}", _moments(one)) for objective, one in enumerate(found)]
 
 
 def _moments(found: Moments | None) -> str:

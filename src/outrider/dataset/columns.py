@@ -150,7 +150,7 @@ class Columns:
         return fields
 
     def read_reward(self, step_rows: IntArray) -> np.ndarray:
-        """Return float64 rewards of the rows `step_rows`."""
+        """Return float64 rewards of the rows `step_rows`, [n] or [n, k]."""
         return self._columns["reward"][0].take(step_rows)
 
 

@@ -26,7 +26,7 @@ from outrider.dataset.segments import (
     EpisodeIndex,
     segment_rows,
 )
-from outrider.dataset.summary import DatasetSummary, EpisodeCounts, Moments
+from outrider.dataset.summary import DatasetSummary, EpisodeCounts, Moments, returns_moments
 from outrider.errors import ClosedError, ConfigError, DatasetError, explain
 from outrider.records import Episode, Episodes, Rollout, Steps, StepSpec, arrays
 from outrider.records.arrays import IntArray
@@ -297,12 +297,13 @@ class Dataset:
         return DatasetSummary(
             steps=len(self),
             episodes=EpisodeCounts.of(index),
-            returns=Moments.of(np.concatenate(returns)) if returns else None,
+            returns=returns_moments(np.concatenate(returns)) if returns else None,
             lengths=Moments.of(lengths),
             disk_nbytes=sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
         )
 
     def _returns(self, index: EpisodeIndex, episodes: IntArray) -> np.ndarray:
+        # One row for each step, also of vector rewards.
         reward = self._columns.read_reward(index.step_rows(episodes))
         length = index.length[episodes]
         return np.add.reduceat(reward, np.cumsum(length) - length)

@@ -9,6 +9,7 @@ import numpy as np
 from outrider.dataset.space_json import space_from_json, space_to_json
 from outrider.errors import DatasetError, SpecError, explain
 from outrider.records import StepSpec
+from outrider.records.step_spec import ONE_NUMBER
 from outrider.spaces import observation_specs
 from outrider.spec import LeafSpec, RaggedSpec
 from outrider.tree import Tree
@@ -30,7 +31,8 @@ def spec_to_json(spec: StepSpec) -> dict[str, Any]:
     for name in _SPACES:
         space = getattr(spec, name)
         described[name] = None if space is None else space_to_json(space, name)
-    return {**described, "num_envs": spec.num_envs, "env_name": spec.env_name}
+    reward = _tree_to_json(spec.reward, "reward")
+    return {**described, "num_envs": spec.num_envs, "env_name": spec.env_name, "reward": reward}
 
 
 def spec_from_json(described: dict[str, Any]) -> StepSpec:
@@ -46,7 +48,10 @@ def spec_from_json(described: dict[str, Any]) -> StepSpec:
             # The space also says what an empty value looks like.
             full = observation_specs(spaces["observation_space"])
             trees["obs"] = full if full == trees["obs"] else trees["obs"]
-        return StepSpec(**trees, **spaces, num_envs=int(described["num_envs"]), env_name=described["env_name"])
+        # Datasets of before there were vector rewards do not say what theirs are.
+        reward = _leaf_from_json(described["reward"]) if "reward" in described else ONE_NUMBER
+        names = {"num_envs": int(described["num_envs"]), "env_name": described["env_name"]}
+        return StepSpec(**trees, **spaces, **names, reward=reward)
     except (KeyError, TypeError, ValueError) as error:
         msg = f"no description of a StepSpec: {type(error).__name__}: {error}"
         raise SpecError(msg) from error
@@ -84,4 +89,8 @@ def _tree_from_json(described: Any) -> Tree:
         return tuple(_tree_from_json(child) for child in described["tuple"])
     if "ragged" in described:
         return RaggedSpec(described["ragged"])
+    return _leaf_from_json(described)
+
+
+def _leaf_from_json(described: dict[str, Any]) -> LeafSpec:
     return LeafSpec(tuple(described["shape"]), np.dtype(described["dtype"]))

@@ -10,7 +10,7 @@ from outrider.dataset.segments import CUT, TERMINATED, TRUNCATED, EpisodeIndex
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["DatasetSummary", "EpisodeCounts", "Moments"]
+__all__ = ["DatasetSummary", "EpisodeCounts", "Moments", "returns_moments"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,13 @@ class Moments:
         return cls(float(values.mean()), float(values.std()), float(values.min()), float(values.max()))
 
 
+def returns_moments(returns: np.ndarray) -> Moments | tuple[Moments, ...] | None:
+    """The moments of returns [E], or of each objective of returns [E, k]; None without any."""
+    if returns.ndim == 1 or not len(returns):
+        return Moments.of(returns)
+    return tuple([moments for one in returns.T if (moments := Moments.of(one)) is not None])
+
+
 @dataclass(frozen=True, slots=True)
 class DatasetSummary:
     """What a dataset holds.
@@ -80,14 +87,15 @@ class DatasetSummary:
     Attributes:
         steps: all steps, those of incomplete episodes included.
         episodes: counts by their ends.
-        returns: of the complete episodes, undiscounted; None without any.
+        returns: of the complete episodes, undiscounted; a tuple with one for each objective where rewards are vectors;
+            None without any.
         lengths: of the complete episodes, in steps; None without any.
         disk_nbytes: bytes of all files.
     """
 
     steps: int
     episodes: EpisodeCounts
-    returns: Moments | None
+    returns: Moments | tuple[Moments, ...] | None
     lengths: Moments | None
     disk_nbytes: int
 

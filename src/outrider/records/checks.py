@@ -13,7 +13,7 @@ from outrider.records import arrays
 from outrider.records.arrays import Array
 from outrider.tree import Tree
 
-__all__ = ["blind_rows", "count_rows", "dtypes", "leading", "require", "same_columns", "same_rows"]
+__all__ = ["blind_rows", "count_rows", "dtypes", "leading", "require", "reward", "same_columns", "same_rows"]
 
 _FLAGS = ("terminated", "truncated", "cut", "valid", "mask", "blind")
 _NUMBERS = ("episode_id", "step", "version", "env_id", "lengths", "final_index", "obs_index", "next_index")
@@ -40,6 +40,14 @@ def leading(record: Any, names: Sequence[str], shape: tuple[int, ...]) -> None:
         for path, leaf in tree.items(getattr(record, name), name):
             if tuple(leaf.shape[: len(shape)]) != shape:
                 _refuse(record, path, f"leading axes {shape}", f"shape {tuple(leaf.shape)}")
+
+
+def reward(record: Any, axes: int) -> None:
+    """Refuse rewards that are, behind the first `axes` axes, neither numbers nor vectors."""
+    if record.reward.ndim > axes + 1:
+        _refuse(
+            record, "reward", f"{axes} axes, or {axes + 1} of vector rewards", f"shape {tuple(record.reward.shape)}"
+        )
 
 
 def dtypes(record: Any) -> None:

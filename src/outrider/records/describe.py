@@ -10,7 +10,7 @@ import numpy as np
 from outrider import tree, values
 from outrider.tree import Tree
 
-__all__ = ["columns_of", "nbytes", "shapes"]
+__all__ = ["columns_of", "figures", "nbytes", "shapes"]
 
 
 def columns_of(record: Any) -> dict[str, Any]:
@@ -40,6 +40,16 @@ def _tree(value: Tree) -> str:
     if isinstance(value, tuple):
         return "(" + ", ".join(_tree(child) for child in value) + ")"
     return "None" if value is None else _leaf(value)
+
+
+def figures(values: Any, form: str = ".6g") -> str:
+    """A number as text, or the numbers of a vector, one for each objective.
+
+    Example:
+        >>> figures(2.5), figures(np.array([1.0, 3.5]))
+        ('2.5', '1, 3.5')
+    """
+    return ", ".join(format(value, form) for value in np.asarray(values).reshape(-1).tolist())
 
 
 def shapes(record: Any) -> str:

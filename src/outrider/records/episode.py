@@ -27,7 +27,7 @@ class Episode:
     Attributes:
         obs: tree [T+1, ...]; obs[t] was acted upon in step t, obs[T] is the true last observation.
         action: tree [T, ...], as the policy gave it.
-        reward: float64 [T].
+        reward: float64 [T], or [T, k] where the environment declares vector rewards.
         terminated: bool [T].
         truncated: bool [T].
         cut: bool [T]; the episode was stopped by us after this step.
@@ -90,9 +90,10 @@ class Episode:
         return len(self)
 
     @property
-    def return_(self) -> float:
-        """The sum of the rewards, in float64."""
-        return float(arrays.to_numpy(self.reward).sum(dtype=np.float64))
+    def return_(self) -> Any:
+        """The sum of the rewards, a float; NumPy float64 [k] of vector rewards."""
+        total = arrays.to_numpy(self.reward).sum(axis=0, dtype=np.float64)
+        return total if total.ndim else float(total)
 
     @property
     def ended(self) -> bool:

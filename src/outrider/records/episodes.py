@@ -37,7 +37,7 @@ class Episodes(Sequence[Episode]):
     Attributes:
         obs: tree [S+E, ...]: the T_i+1 observations of each episode, one episode after the other.
         action: tree [S, ...]; likewise the other columns of steps.
-        reward: float64 [S].
+        reward: float64 [S], or [S, k] where the environments declare vector rewards.
         terminated: bool [S].
         truncated: bool [S].
         cut: bool [S].
@@ -160,9 +160,10 @@ class Episodes(Sequence[Episode]):
 
     @property
     def returns(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """NumPy float64 [E]: the sum of the rewards of each."""
+        """NumPy float64 [E], or [E, k] of vector rewards: the sum of the rewards of each."""
         reward = arrays.to_numpy(self.reward).astype(np.float64)
-        return np.array([reward[a:b].sum() for a, b in zip(self.boundaries, self.boundaries[1:], strict=False)])
+        sums = [reward[a:b].sum(axis=0) for a, b in zip(self.boundaries, self.boundaries[1:], strict=False)]
+        return np.array(sums, np.float64).reshape(len(self), *reward.shape[1:])
 
     @property
     def ended(self) -> np.ndarray[Any, Any]:
@@ -262,6 +263,7 @@ class Episodes(Sequence[Episode]):
         checks.leading(self, _PER_STEP, (steps,))
         checks.leading(self, _PER_OBS, (steps + count,))
         checks.dtypes(self)
+        checks.reward(self, 1)
         checks.blind_rows(self)
         lengths = arrays.to_numpy(self.lengths)
         checks.require(lengths >= 1, "lengths", "episodes of 1 step or more", lengths)

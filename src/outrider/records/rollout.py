@@ -39,7 +39,7 @@ class Rollout:
     Attributes:
         obs: tree [T+1, N, ...]; obs[t] was acted upon in step t, obs[T] is the newest.
         action: tree [T, N, ...], as the policy gave it.
-        reward: float64 [T, N].
+        reward: float64 [T, N], or [T, N, k] where the environments declare vector rewards.
         terminated: bool [T, N].
         truncated: bool [T, N].
         cut: bool [T, N]; the episode was stopped by us after this step: neither terminated nor truncated.
@@ -292,6 +292,7 @@ class Rollout:
         checks.leading(self, ("env_id",), block[1:])
         checks.leading(self, ("final_obs", "final_state"), (len(self.final_index),))
         checks.dtypes(self)
+        checks.reward(self, 2)
         checks.same_rows(self, "obs", "final_obs", axes=2)
         checks.same_rows(self, "state", "final_state", axes=2)
         ended, valid = arrays.to_numpy(self.ended), arrays.to_numpy(self.valid)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from outrider import spec
+from outrider.errors import SpecError, explain
 from outrider.records import arrays
 from outrider.records.episode import Episode
 from outrider.records.episodes import Episodes
@@ -19,7 +20,12 @@ from outrider.tree import Tree
 if TYPE_CHECKING:
     import gymnasium
 
-__all__ = ["StepSpec"]
+__all__ = ["ONE_NUMBER", "StepSpec"]
+
+FLOAT64 = np.dtype(np.float64)
+
+ONE_NUMBER = LeafSpec((), FLOAT64)
+"""What rewards are where the environments declare nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,10 @@ class StepSpec:
         observation_space: the Gymnasium space of one observation where known.
         action_space: the Gymnasium space of one action where known.
         env_name: what the environments are called where known.
+        reward: `LeafSpec`, float64 of shape (), or (k,) where the environments declare vector rewards.
+
+    Raises:
+        SpecError: the reward is of another kind.
 
     Example:
         >>> frame = StepSpec(obs=LeafSpec((84, 84), np.dtype("u1")), action=LeafSpec((), np.dtype("i8")), num_envs=8)
@@ -54,8 +64,19 @@ class StepSpec:
     observation_space: gymnasium.Space[Any] | None = None
     action_space: gymnasium.Space[Any] | None = None
     env_name: str | None = None
+    reward: LeafSpec = ONE_NUMBER
 
-    reward: ClassVar[LeafSpec] = LeafSpec((), np.dtype(np.float64))
+    def __post_init__(self) -> None:
+        """Refuse what no reward can be."""
+        if self.reward.dtype != FLOAT64 or len(self.reward.shape) > 1:
+            raise SpecError(
+                explain(
+                    expected="float64 of shape (), or (k,) for vector rewards",
+                    found=f"{self.reward.dtype} of shape {self.reward.shape}",
+                    where="StepSpec(reward=...)",
+                    fix="leave it out for rewards that are one number",
+                )
+            )
 
     @property
     def row_nbytes(self) -> int:
@@ -84,4 +105,5 @@ class StepSpec:
             state=spec.specs_of(state, axes),
             info=spec.specs_of(record.info, axes),
             obs_info=spec.specs_of(record.obs_info, axes),
+            reward=LeafSpec(tuple(record.reward.shape[axes:]), FLOAT64),
         )

@@ -36,7 +36,7 @@ class Steps:
         next_index: int64 [M]: next_obs[i] = obs_rows[next_index[i]], or final_obs[~next_index[i]] where it is negative.
         final_obs: tree [E, ...]: the true last observations of episodes that ended or were cut.
         action: tree [M, ...], as the policy gave it.
-        reward: float64 [M].
+        reward: float64 [M], or [M, k] where the environments declare vector rewards.
         terminated: bool [M].
         truncated: bool [M].
         cut: bool [M]; the episode was stopped by us after this step.
@@ -263,6 +263,7 @@ class Steps:
         checks.leading(self, ("obs_rows", "state_rows"), (rows,))
         checks.leading(self, ("final_obs", "final_state"), (finals,))
         checks.dtypes(self)
+        checks.reward(self, 1)
         checks.same_rows(self, "obs_rows", "final_obs")
         checks.same_rows(self, "state_rows", "final_state")
         obs, following = self.obs_rows_used(), arrays.to_numpy(self.next_index)
