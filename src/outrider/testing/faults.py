@@ -24,7 +24,7 @@ RELEASED = threading.Event()
 """Ends what hangs in this process."""
 
 LIMIT = 4.0
-"""The `step_timeout`: seconds for which a call of an environment that does not hang may have to wait for a processor."""
+"""The `step_timeout`: seconds for which a call that does not hang may have to wait for a processor."""
 
 BOUND = 60.0
 """Seconds in which an error is known, on the busiest machine."""
