@@ -20,7 +20,7 @@ from outrider.undisturbed import undisturbed
 from outrider.vector.batch_driver import Batch, BatchDriver, Member
 from outrider.vector.batched import refusal
 from outrider.vector.driver import RESET, STEP, Returned
-from outrider.vector.group import NO_INFOS
+from outrider.vector.group import ALL_INFOS, NO_INFOS
 from outrider.vector.store import numbers_of
 
 __all__ = ["PoolDriver"]
@@ -151,27 +151,51 @@ class PoolDriver(BatchDriver):
     def exchange(self, lanes: Any, rows: Any, op: Any, want: int) -> Returned:
         """See `Driver.exchange`; the common case, a step of all lanes of a synchronous pool, takes the short way."""
         everyone = type(rows) is range and type(lanes) is range and len(lanes) == self.num_envs
-        common = everyone and type(op) is int and op == STEP and want == NO_INFOS and self.wait_for is None
-        if not common or self._queued or self._spare.any():
+        if not everyone or self.wait_for is not None or self._queued or not self._is_step_of_all(op):
             return super().exchange(lanes, rows, op, want)
-        store, at_end = self.store, self._at_end
         found = Returned(lanes, [])
         with undisturbed(), self._calling("step"):
-            obs, reward, terminated, truncated, infos = self._source.step(store.action)
-            if at_end.any():
-                self._check_resets(infos, at_end)
-                found.dummies = np.flatnonzero(at_end).tolist()
-                reward = np.where(at_end, 0.0, reward)
-                terminated, truncated = terminated & ~at_end, truncated & ~at_end
-            self._write(obs, self.num_envs, None, slice(rows.start, rows.stop))
-            steps = store.before(rows)
-            store.reward[steps], store.terminated[steps], store.truncated[steps] = reward, terminated, truncated
-            self._at_end = ended = terminated | truncated
-            if ended.any():
-                index = np.flatnonzero(ended)
-                self._write(obs, self.num_envs, index, store.final + index)
-                found.ended = index.tolist()
+            step = self._source.step(self.store.action)
+            self._put_down_all(step, rows, op, found)
+            if want == ALL_INFOS:
+                # A pool gives each batch away in arrays of its own, which it never writes to again.
+                found.batch_infos = step[-1]
+            elif want != NO_INFOS:
+                self._keep_infos(found, Batch.of(step, self.num_envs), self._everyone, None, want)
         return found
+
+    def _is_step_of_all(self, op: Any) -> bool:
+        """Whether a step of the whole pool is what is asked: those at their end, and only those, are reset by it."""
+        if np.count_nonzero(self._spare) and np.count_nonzero(self._spare & ~self._at_end):
+            return False
+        return op != RESET if type(op) is int else np.array_equal(op == RESET, self._at_end)
+
+    def _put_down_all(self, step: Any, rows: range, op: Any, found: Returned) -> None:
+        """Write what a step of the whole pool gave, and note where the lanes stand."""
+        obs, reward, terminated, truncated, infos = step
+        store, at_end, count = self.store, self._at_end, self.num_envs
+        self._write(obs, count, None, slice(rows.start, rows.stop))
+        steps: Any = store.before(rows)
+        over = terminated | truncated
+        began = np.count_nonzero(at_end)
+        if began:
+            self._check_resets(infos, at_end)
+            found.dummies = np.flatnonzero(at_end & (op != RESET)).tolist()
+            over &= ~at_end
+            reward, terminated, truncated = np.where(at_end, 0.0, reward), terminated & ~at_end, truncated & ~at_end
+            if type(op) is not int:
+                # Resets leave the row before them alone.
+                stepped = op != RESET
+                steps = numbers_of(rows)[stepped] - count
+                reward, terminated, truncated = reward[stepped], terminated[stepped], truncated[stepped]
+        store.reward[steps], store.terminated[steps], store.truncated[steps] = reward, terminated, truncated
+        if np.count_nonzero(over):
+            found.ended = np.flatnonzero(over).tolist()
+            aside = np.flatnonzero(over & (op == STEP))
+            self._write(obs, count, aside, store.final + aside)
+        elif not began:
+            return
+        self._at_end, self._spare = over, over & (op != STEP)
 
     def _check_fillers(self, needed: int) -> None:
         """Make sure that the pool will return as many as are needed.

@@ -51,7 +51,7 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         self.uses = 0
         # The rows of all of them, where these were sent together, and whether each step of all is done as a whole.
         self._rows_of_all: range | None = None
-        self._whole = driver.in_lockstep and driver.autoreset_mode is None
+        self._whole = driver.in_lockstep
         # Where they were before; kept where a step may be lost.
         self._before = self._rows.copy()
 
@@ -81,8 +81,7 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         try:
             self.driver.post(lanes, rows, op, want)
         except ConfigError:
-            # Foreign environments cannot do everything. What they refuse has not begun.
-            self._away[at], self._rows[at], self._ops[at] = False, *before
+            self._refused(at, before)
             raise
 
     def _exchange(self, rows: range, op: Any) -> Arrival | None:
@@ -91,18 +90,29 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         Raises:
             EnvironmentFailure: an environment failed, that of a lane that was dropped among them.
         """
-        if type(op) is not int or not self._whole:
+        if not self._whole:
             self.post(self.lanes, rows, op, ALL_INFOS)
             return self._recv_all()
+        before = self._rows.copy(), self._ops.copy()
         self._away[:] = True
         self.uses += 1
         if rows is not self._rows_of_all:
             self._rows_of_all = rows
             self._rows[:] = numbers_of(rows)
         self._ops[:] = op
-        back = self.driver.exchange(self.lanes, rows, op, ALL_INFOS)
+        try:
+            back = self.driver.exchange(self.lanes, rows, op, ALL_INFOS)
+        except ConfigError:
+            self._refused(slice(None), before)
+            raise
         self._away[:] = False
-        return self._arrival(back) if back.ended or back.infos or not len(back.lanes) else None
+        told = back.ended or back.infos or back.batch_infos is not None or not len(back.lanes)
+        return self._arrival(back) if told else None
+
+    def _refused(self, at: Any, before: tuple[np.ndarray, np.ndarray]) -> None:
+        """Foreign environments cannot do everything. What they refuse has not begun."""
+        self._away[at], self._rows[at], self._ops[at] = False, *before
+        self._rows_of_all = None
 
     def send(self, actions: Tree, env_ids: Any = None, *, hold: bool = False) -> None:
         """Start a step in some lanes, or in all.
