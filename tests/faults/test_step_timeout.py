@@ -11,7 +11,7 @@ import pytest
 
 import outrider
 from helpers.envs import CounterEnv, FaultyEnv
-from helpers.patience import HANGING, SLOW, wait_for_end
+from helpers.patience import SLOW, STEP_TIMEOUT, wait_for_end
 from helpers.worker_envs import PausingEnv
 from outrider.errors import ClosedError, ConfigError, EnvironmentTimeout
 from outrider.vector.group import STEPPING
@@ -19,7 +19,7 @@ from outrider.vector.watch import SECOND, Late, Watch
 from outrider.vector.worker import FINISHED, ISSUED, OPERATION, SINCE
 
 
-def make(env, num_envs=None, workers=2, *, step_timeout=HANGING, wait_for=None):
+def make(env, num_envs=None, workers=2, *, step_timeout=STEP_TIMEOUT, wait_for=None):
     backend = outrider.Processes(workers, "fork", wait_for=wait_for, step_timeout=step_timeout)
     return outrider.make_vec(env, num_envs, backend=backend)
 
@@ -37,7 +37,7 @@ def test_a_call_that_hangs_is_named_in_time(where):
     began = time.monotonic()
     with pytest.raises(EnvironmentTimeout, match=r"not returned after \d+\.\d s \(step_timeout=4\)") as caught:
         envs.reset() if where == "reset" else envs.step(zeros(envs))
-    assert HANGING <= time.monotonic() - began < SLOW
+    assert STEP_TIMEOUT <= time.monotonic() - began < SLOW
     assert (caught.value.lane, caught.value.operation) == (3, where)
     assert str(caught.value.pid) in str(caught.value)
     wait_for_end(caught.value.pid)
@@ -88,7 +88,7 @@ def test_no_clock_runs_after_a_question():
     with make(CounterEnv, 4) as envs:
         envs.reset()
         envs.get_attr("count")
-        threading.Event().wait(HANGING * 1.1)
+        threading.Event().wait(STEP_TIMEOUT * 1.1)
         assert envs.get_attr("count") == (0,) * 4
         assert envs.step(zeros(envs))[0].tolist() == [[1]] * 4
 

@@ -21,6 +21,7 @@ import psutil
 import outrider
 from helpers.leaks import Snapshot, become_reaper, leftovers
 from helpers.matrix_env import MatrixEnv
+from helpers.patience import SLOW, STEP_TIMEOUT
 from outrider.errors import EnvironmentFailure, EnvironmentTimeout, WorkerDied
 from outrider.vector import crew, threads
 
@@ -36,16 +37,30 @@ HANGING = ("hang", "stop")
 
 BACKENDS = ("Inline", "Threads", "fork", "forkserver", "spawn")
 
-STEP_TIMEOUT = 0.5
-
-CLOSING_TIME = 0.5
-"""Seconds that environments get to close here, instead of eight."""
-
-BOUND = 5.0
-"""Seconds in which every fault has to be known; CASES say so."""
-
 LANE = 1
 """The lane that fails; lane 0 shares its worker."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How long things may take, in seconds.
+
+    Attributes:
+        step_timeout: a call that does not hang.
+        closing: environments that close, here instead of eight.
+        bound: a fault, until it is known.
+    """
+
+    step_timeout: float
+    closing: float
+    bound: float
+
+
+QUICK = Terms(0.5, 0.5, 5.0)
+"""What holds where every process gets a processor when it needs one."""
+
+PATIENT = Terms(STEP_TIMEOUT, SLOW, SLOW)
+"""What holds on the busiest machine."""
 
 
 @dataclass(frozen=True)
@@ -105,44 +120,46 @@ def _pairs(cell: Cell) -> set[tuple[str, str]]:
     return set(itertools.combinations((cell.operation, cell.fault, cell.backend), 2))
 
 
-def backend_of(name: str):
+def backend_of(name: str, step_timeout: float):
     """A backend by its name, or by its start method."""
     match name:
         case "Inline":
             return outrider.Inline()
         case "Threads":
-            return outrider.Threads(2, step_timeout=STEP_TIMEOUT)
+            return outrider.Threads(2, step_timeout=step_timeout)
         case "fork":
-            return outrider.Processes(2, "fork", step_timeout=STEP_TIMEOUT)
+            return outrider.Processes(2, "fork", step_timeout=step_timeout)
         case method:
             # One worker: that others are not harmed does not depend on how they are started, and starting takes long.
-            return outrider.Processes(1, method, step_timeout=STEP_TIMEOUT)
+            return outrider.Processes(1, method, step_timeout=step_timeout)
 
 
-def run(cell: Cell, folder: Path) -> Outcome:
+def run(cell: Cell, folder: Path, terms: Terms) -> Outcome:
     """Let it happen."""
     before = Snapshot.take()
     note = folder / f"child of {cell}"
     MatrixEnv.released.clear()
-    with short_patience():
-        error, seconds = _use(cell, note)
+    # Whoever hangs while it closes has to be waited for as long.
+    hangs = cell.operation == "close" and cell.fault in HANGING
+    with patience(QUICK.closing if hangs else terms.closing):
+        error, seconds = _use(cell, note, terms)
     MatrixEnv.released.set()
     if note.exists():
         # It is the environment's own, and nobody else's to end.
         child = psutil.Process(int(note.read_text()))
         child.kill()
-        psutil.wait_procs([child], timeout=5)
+        psutil.wait_procs([child], timeout=SLOW)
     text = None if error is None else error.with_traceback(None)
     left = [] if Snapshot.take().is_within(before) else leftovers(before)
     return Outcome(text, seconds, left)
 
 
-def _use(cell: Cell, note: Path) -> tuple[EnvironmentFailure | None, float]:
+def _use(cell: Cell, note: Path, terms: Terms) -> tuple[EnvironmentFailure | None, float]:
     good, bad = (functools.partial(MatrixEnv, operation, cell.fault, note) for operation in ("", cell.operation))
     factories = [good, bad, good]
     began = time.monotonic()
     try:
-        with outrider.make_vec(factories, backend=backend_of(cell.backend)) as envs:
+        with outrider.make_vec(factories, backend=backend_of(cell.backend, terms.step_timeout)) as envs:
             actions = np.zeros(3, np.int64)
             for _ in range(2):
                 began = time.monotonic()
@@ -159,20 +176,20 @@ def _use(cell: Cell, note: Path) -> tuple[EnvironmentFailure | None, float]:
 
 
 @contextmanager
-def short_patience() -> Iterator[None]:
-    """Give environments less time to close."""
+def patience(seconds: float) -> Iterator[None]:
+    """Give environments so many seconds to close."""
     kept = crew.CLOSING_TIME, threads.CLOSING_TIME
-    crew.CLOSING_TIME = threads.CLOSING_TIME = CLOSING_TIME
+    crew.CLOSING_TIME = threads.CLOSING_TIME = seconds
     try:
         yield
     finally:
         crew.CLOSING_TIME, threads.CLOSING_TIME = kept
 
 
-def problems(cell: Cell, outcome: Outcome) -> list[str]:
+def problems(cell: Cell, outcome: Outcome, terms: Terms) -> list[str]:
     """What is not as it has to be."""
     found = [f"left behind: {what}" for what in outcome.left]
-    if outcome.seconds > BOUND:
+    if outcome.seconds > terms.bound:
         found.append(f"known after {outcome.seconds:.1f} s")
     error = outcome.error
     if cell.operation == "close" and cell.fault not in RAISING:
@@ -213,14 +230,14 @@ def main() -> int:
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
         for cell in all_cells():
-            outcome = run(cell, Path(folder))
+            outcome = run(cell, Path(folder), QUICK)
             error = "none" if outcome.error is None else str(outcome.error).splitlines()[0]
             print(
                 f"| {cell.operation} | {cell.fault} | {cell.backend} | {outcome.seconds:.2f} | {len(outcome.left)} "
                 f"| {error} |",
                 flush=True,
             )
-            for problem in problems(cell, outcome):
+            for problem in problems(cell, outcome, QUICK):
                 bad += 1
                 print(f"WRONG: {problem}", flush=True)
     print(f"\n{len(all_cells())} cells, {bad} problems")

@@ -15,7 +15,7 @@ SLOW = 60.0
 RUNNING = 300.0
 """Seconds for a whole program to start, work and end."""
 
-HANGING = 4.0
+STEP_TIMEOUT = 4.0
 """The `step_timeout` of tests in which a call hangs: the others must not be late because they had no processor."""
 
 
