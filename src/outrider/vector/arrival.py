@@ -65,7 +65,7 @@ class Arrival:
 
     @property
     def reward(self) -> np.ndarray:
-        """float64 [k]; of lanes that were reset, anything."""
+        """float64 [k], a vector for each where such are declared; of lanes that were reset, anything."""
         return self.store.reward[self.steps]
 
     @property

@@ -26,6 +26,7 @@ from outrider.vector.store import Frame, Store
 
 if TYPE_CHECKING:
     import gymnasium
+    from gymnasium.spaces import Box
 
 __all__ = ["Batch", "BatchDriver", "Member"]
 
@@ -39,6 +40,7 @@ class Member:
     metadata: dict[str, Any]
     spec: Any
     render_mode: str | None
+    reward_space: Box | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Batch:
     count: int
 
     @classmethod
-    def of(cls, step: Any, count: int) -> Batch:
+    def of(cls, step: Any, count: int, reward_shape: tuple[int, ...] = ()) -> Batch:
         """Read what a step of a source returned.
 
         Raises:
@@ -67,7 +69,7 @@ class Batch:
         obs, reward, terminated, truncated, infos = step
         return cls(
             obs,
-            one_each(reward, count, np.float64, "rewards"),
+            one_each(reward, count, np.float64, "rewards", reward_shape),
             one_each(terminated, count, np.bool_, "terminations"),
             one_each(truncated, count, np.bool_, "truncations"),
             infos,
@@ -89,7 +91,8 @@ class BatchDriver(Driver):
         mapping = PrivateMapping()
         self.description = description
         self.num_envs = num_envs
-        self.store = Store(mapping, Frame.divide(mapping, num_envs, description.space, description.action_space))
+        spaces = description.space, description.action_space
+        self.store = Store(mapping, Frame.divide(mapping, num_envs, *spaces, description.reward))
         self._source = source
         self._name = type(source).__name__
         self._info_keys = info_keys
@@ -171,7 +174,8 @@ class BatchDriver(Driver):
         reward, terminated, truncated = batch.reward[part], batch.terminated[part], batch.truncated[part]
         only_reset = self._at_end[lanes] | (ops == RESET)
         if only_reset.any():
-            reward = np.where(only_reset, 0.0, reward)
+            reward = reward.copy()
+            reward[only_reset] = 0.0
             terminated, truncated = terminated & ~only_reset, truncated & ~only_reset
             stepped = ops != RESET
             rows, reward, flags = rows[stepped], reward[stepped], (terminated[stepped], truncated[stepped])

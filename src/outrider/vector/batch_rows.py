@@ -124,24 +124,26 @@ def _mismatch(path: str, expected: str, found: str) -> SpecError:
     )
 
 
-def one_each(values: Any, count: int, dtype: type[np.generic], what: str) -> np.ndarray:
-    """Rewards or flags as an array [count].
+def one_each(values: Any, count: int, dtype: type[np.generic], what: str, shape: tuple[int, ...] = ()) -> np.ndarray:
+    """Rewards or flags as an array [count], or rewards of a declared shape as an array [count, *shape].
 
     Raises:
-        SpecError: there is not one number for each.
+        SpecError: there is not one number, or vector of this shape, for each.
 
     Example:
         >>> one_each([1, 2.5], 2, np.float64, "rewards")
         array([1. , 2.5])
     """
     array = np.asarray(values)
-    if array.shape != (count,) or array.dtype.kind not in "fiub":
+    if array.shape != (count, *shape) or array.dtype.kind not in "fiub":
         raise SpecError(
             explain(
-                expected=f"{count} numbers, one for each environment",
+                expected=f"shape {(count, *shape)} of numbers, as reward_space declares"
+                if shape
+                else f"{count} numbers, one for each environment",
                 found=f"shape {array.shape}, dtype {array.dtype}",
                 where=what,
-                fix="return a batch with one for each",
+                fix="return a batch with one for each; reward_space, a Box of shape (k,), declares vector rewards",
             )
         )
     return array.astype(dtype, copy=False)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from outrider.errors import ConfigError, EnvironmentFailure, explain
 from outrider.spaces import stored_part
+from outrider.spec import LeafSpec
+from outrider.vector.rewards import declared_rewards, reward_spec
 from outrider.vector.store import Store
 
 if TYPE_CHECKING:
     import gymnasium
+    from gymnasium import spaces
     from gymnasium.envs.registration import EnvSpec
     from gymnasium.vector import AutoresetMode
 
@@ -43,6 +46,7 @@ class Description:
         observation_space: of one environment, as declared.
         space: the same without leaves that nobody knows how to store.
         left_out: paths of those leaves.
+        reward_space: of vector rewards; None where rewards are numbers.
     """
 
     observation_space: gymnasium.Space[Any]
@@ -52,6 +56,12 @@ class Description:
     metadata: dict[str, Any]
     spec: EnvSpec | None
     render_mode: str | None
+    reward_space: spaces.Box | None = None
+
+    @property
+    def reward(self) -> LeafSpec:
+        """What a row holds of the rewards."""
+        return reward_spec(self.reward_space)
 
 
 @dataclass(slots=True)
@@ -152,6 +162,15 @@ class Driver(ABC):
         self.post(lanes, rows, op, want)
         return self.wait()
 
+    def hand_over(self, op: Any) -> tuple[Any, ...] | None:
+        """Step all lanes and return what Gymnasium's `step` returns, in arrays that are the caller's alone.
+
+        No row is written, which saves a copy of large observations. None: nothing has been done, `exchange` has to do
+        it; so most drivers, whose environments write to rows anyway.
+        """
+        del op
+        return None
+
     @abstractmethod
     def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
         """Set the (seed, options) of the next reset of each of these lanes."""
@@ -214,9 +233,11 @@ def describe(envs: Sequence[gymnasium.Env[Any, Any]], first: int) -> Description
         dict(env.metadata),
         env.spec,
         env.render_mode,
+        declared_rewards(env, f"lane {first}"),
     )
     for lane, other in enumerate(envs[1:], first + 1):
-        _same_spaces(description, other.observation_space, other.action_space, lane)
+        rewards = declared_rewards(other, f"lane {lane}")
+        _same_spaces(description, (other.observation_space, other.action_space, rewards), lane)
     return description
 
 
@@ -224,7 +245,7 @@ def one_description(described: Sequence[tuple[int, Description]]) -> Description
     """Return the first description after checking that those of all workers agree; say once what is left out."""
     _, first = described[0]
     for lane, other in described[1:]:
-        _same_spaces(first, other.observation_space, other.action_space, lane)
+        _same_spaces(first, (other.observation_space, other.action_space, other.reward_space), lane)
     if first.left_out:
         names = ", ".join(f"'{path}'" for path in first.left_out)
         warnings.warn(
@@ -236,12 +257,11 @@ def one_description(described: Sequence[tuple[int, Description]]) -> Description
 
 
 def _same_spaces(
-    first: Description, observation: gymnasium.Space[Any], action: gymnasium.Space[Any], lane: int
+    first: Description, others: tuple[gymnasium.Space[Any], gymnasium.Space[Any], spaces.Box | None], lane: int
 ) -> None:
-    for name, expected, found in (
-        ("observation space", first.observation_space, observation),
-        ("action space", first.action_space, action),
-    ):
+    spaces_of_first = (first.observation_space, first.action_space, first.reward_space)
+    names = ("observation space", "action space", "reward_space")
+    for name, expected, found in zip(names, spaces_of_first, others, strict=True):
         if expected != found:
             raise ConfigError(
                 explain(

@@ -18,7 +18,7 @@ from outrider.vector.attributes import Attributes
 from outrider.vector.autoreset import autoreset
 from outrider.vector.driver import RESET, Driver
 from outrider.vector.group import ALL_INFOS
-from outrider.vector.lanes import AT_END, Lanes
+from outrider.vector.lanes import AT_END, NOWHERE, Lanes
 from outrider.vector.requests import check_lanes, check_mask, lane_values, write_actions
 
 __all__ = ["VecEnv"]
@@ -39,6 +39,8 @@ class VecEnv(Lanes):
     Attributes:
         num_envs: number of lanes.
         single_observation_space: of one environment, without leaves that cannot be stored.
+        reward_space: of one environment, a Box of shape (k,), where it declares vector rewards; None where they are
+            numbers.
         metadata: of one environment, and the mode under "autoreset_mode".
         driver: runs the environments; `driver.store` holds the rows that they write.
         name: the id or the name of the factory.
@@ -63,6 +65,7 @@ class VecEnv(Lanes):
         self.single_action_space = described.action_space
         self.observation_space = batch_space(described.space, self.num_envs)
         self.action_space = batch_space(described.action_space, self.num_envs)
+        self.reward_space = described.reward_space
         self.metadata = {**described.metadata, "autoreset_mode": autoreset_mode}
         self.spec = described.spec
         self.render_mode = described.render_mode
@@ -70,7 +73,7 @@ class VecEnv(Lanes):
         self._scratch = self.store.step_at(self._scratch_rows)
         large = self.num_envs * self.store.row_nbytes >= WORTH_LENDING
         self._lends = self._autoreset.lends and large and not self.store.ragged
-        # The rows that the last step has lent are kept until the next one: a reset of other lanes returns them again.
+        # What the last step has lent or handed over is kept until the next one: a reset of other lanes returns it again.
         self._lent: Any = None
 
     # -- Gymnasium's face --------------------------------------------------------------------------------------------
@@ -115,6 +118,10 @@ class VecEnv(Lanes):
     def _bring_home(self) -> None:
         """Copy the current observations of all lanes to the scratch rows, from wherever they were sent."""
         home = np.arange(self._scratch_rows.start, self._scratch_rows.stop)
+        handed = np.flatnonzero(self._rows == NOWHERE)
+        if len(handed):
+            tree.put(self.store.obs, home[handed], tree.take(self._lent, handed))
+            self._rows[handed] = home[handed]
         elsewhere = np.flatnonzero(self._rows != home)
         if len(elsewhere):
             tree.put(self.store.obs, home[elsewhere], tree.take(self.store.obs, self._rows[elsewhere]))
@@ -125,8 +132,8 @@ class VecEnv(Lanes):
         """Step all lanes and wait for all; lanes that end are reset as `metadata["autoreset_mode"]` says.
 
         Returns:
-            Observations [num_envs, ...], rewards float64, terminations and truncations bool [num_envs], and infos in
-            Gymnasium's layout.
+            Observations [num_envs, ...], rewards float64 [num_envs], or [num_envs, k] where the environments declare
+            vector rewards, terminations and truncations bool [num_envs], and infos in Gymnasium's layout.
 
         Raises:
             SpecError: the actions do not fit the action space.
@@ -138,7 +145,7 @@ class VecEnv(Lanes):
         op, only_reset = self._autoreset.plan(self._ops)
         write_actions(self.store.action, actions, self.lanes)
         if self._lends:
-            return self._lending_step(op, only_reset)
+            return self._handed_step(op) or self._lending_step(op, only_reset)
         back = self._exchange(self._scratch_rows, op)
         infos = {} if back is None else self._gymnasium_infos(back)
         here = self._scratch
@@ -146,6 +153,15 @@ class VecEnv(Lanes):
         if len(only_reset):
             _blank(flags, only_reset)
         return (tree.map(COPY, here["obs"]), *flags, infos)
+
+    def _handed_step(self, op: Any) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]] | None:
+        """Hand large observations on that their source has given away."""
+        step = self._hand_over(op)
+        if step is None:
+            return None
+        obs, reward, terminated, truncated, infos = step
+        self._lent = obs
+        return obs, reward, terminated, truncated, infos
 
     def _lending_step(
         self, op: Any, only_reset: np.ndarray

@@ -20,6 +20,7 @@ from outrider.vector.batch_driver import Batch, BatchDriver, Member
 from outrider.vector.batch_infos import final_observation, has_finals
 from outrider.vector.batched import refusal
 from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD, Returned
+from outrider.vector.rewards import declared_rewards
 from outrider.vector.store import numbers_of
 
 __all__ = ["ForeignDriver", "autoreset_mode_of"]
@@ -85,6 +86,7 @@ class ForeignDriver(BatchDriver):
             dict(source.metadata or {}),
             source.spec,
             source.render_mode,
+            declared_rewards(source, type(source).__name__),
         )
         super().__init__(source, member, num_envs, info_keys)
         self._has_begun = False
@@ -221,7 +223,8 @@ class ForeignDriver(BatchDriver):
         if disabled and self._at_end.any():
             self._call_reset(self._at_end.copy(), None, None)
         with self._calling("step"):
-            batch = Batch.of(self._source.step(tree.map(np.copy, self.store.action)), self.num_envs)
+            step = self._source.step(tree.map(np.copy, self.store.action))
+            batch = Batch.of(step, self.num_envs, self.store.reward.shape[1:])
             chosen = None if len(request.lanes) == self.num_envs else request.lanes
             by_itself = self._resets_by_itself(self._everyone)
             ended = self._put_step(batch, chosen, request.lanes, request.rows, request.ops)

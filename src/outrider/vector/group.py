@@ -5,6 +5,7 @@ Inline and in a worker alike; nothing else calls an environment.
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 import traceback
@@ -20,6 +21,7 @@ from outrider.errors import ConfigError, EnvironmentFailure, SpecError, explain
 from outrider.spaces import action_reader, observation_writer
 from outrider.vector.batched import is_batched
 from outrider.vector.plan import EnvFactory
+from outrider.vector.rewards import as_reward
 from outrider.vector.store import Store
 
 __all__ = ["ALL_INFOS", "NO_INFOS", "SOME_INFOS", "EnvGroup", "build", "quietly"]
@@ -114,6 +116,8 @@ class EnvGroup:
         if isinstance(store.obs, np.ndarray):
             self._single = (store.obs, store.obs.dtype, store.obs.shape[1:])
         self._write = observation_writer(envs[0].observation_space, store.obs)
+        # (k,) of vector rewards, () of numbers.
+        self._reward_shape = store.reward.shape[1:]
         mine = slice(first, first + len(envs))
         self._actions = tree.map(lambda leaf: leaf[mine], store.action)
         # A Discrete action is a scalar, which is a copy already; all others are copied at each step.
@@ -206,6 +210,8 @@ class EnvGroup:
                     store.terminated[row - store.num_envs] = bool(terminated)
                     store.truncated[row - store.num_envs] = bool(truncated)
                     if not hold:
+                        if type(reward) not in PLAIN_NUMBERS:
+                            rewards[-1] = copy.deepcopy(reward)  # the reset may write to it
                         ob, info = self._begin_anew(lane, ob, info, want)
                 if type(ob) is np.ndarray and ob.dtype is dtype and ob.shape == shape:
                     leaf[row] = ob
@@ -216,7 +222,7 @@ class EnvGroup:
         except FAILURES as error:
             raise self._failure(error) from error
         try:
-            if PLAIN_NUMBERS.issuperset(map(type, rewards)):
+            if not self._reward_shape and PLAIN_NUMBERS.issuperset(map(type, rewards)):
                 store.reward[at] = rewards
                 return ended
         except OverflowError:  # found below with the lane that it is of; `suppress` would cost as much as the writing
@@ -261,14 +267,15 @@ class EnvGroup:
         return [self.envs[i] for i in index], [actions[i] for i in index]
 
     def _write_odd_rewards(self, at: Any, rewards: list[Any], numbers: Any) -> None:
-        """Write rewards that are no plain numbers: each is looked at on its own."""
+        """Write rewards that are vectors, or no plain numbers: each is looked at on its own."""
         found = []
         try:
             for self._note[0], reward in zip(numbers, rewards, strict=True):
-                found.append(_number(reward))
+                found.append(as_reward(reward, self._reward_shape))
         except FAILURES as error:
             raise self._failure(error) from error
-        self.store.reward[at] = found
+        if found:
+            self.store.reward[at] = found
 
     def _failure(self, error: Exception | SystemExit) -> EnvironmentFailure:
         return failure(self._note[0], OPERATIONS[self._note[1]], error)
@@ -346,23 +353,6 @@ def quietly(function: Callable[[], Any]) -> Exception | SystemExit | None:
     except FAILURES as error:
         return error
     return None
-
-
-def _number(reward: Any) -> float:
-    """A reward as a float: Python and NumPy numbers and arrays of one element."""
-    if isinstance(reward, (float, int)):
-        return float(reward)
-    array = np.asarray(reward)
-    if array.size != 1 or array.dtype.kind not in "fiub":
-        raise SpecError(
-            explain(
-                expected="one number",
-                found=f"{type(reward).__name__} {reward!r:.60}",
-                where="reward",
-                fix="return a scalar reward",
-            )
-        )
-    return float(array.reshape(-1)[0])
 
 
 def _plain(numbers: Any) -> Any:

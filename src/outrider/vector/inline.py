@@ -34,7 +34,8 @@ class Inline:
         try:
             description = one_description([(0, describe(envs, 0))])
             mapping = PrivateMapping()
-            store = Store(mapping, Frame.divide(mapping, plan.num_envs, description.space, description.action_space))
+            spaces = description.space, description.action_space
+            store = Store(mapping, Frame.divide(mapping, plan.num_envs, *spaces, description.reward))
             driver = InlineDriver(EnvGroup(envs, 0, store, plan.info_keys), store)
         except BaseException:
             for env in envs:

@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from outrider.errors import ConfigError, explain
 from outrider.vector.batched import batch_size, is_batched, refusal
+from outrider.vector.rewards import expect_vectors
 
 __all__ = ["EnvFactory", "EnvSource", "Envs", "as_plan"]
 
@@ -147,7 +148,7 @@ class FromSpec:
     spec: EnvSpec
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        return gymnasium.make(self.spec)
+        return expect_vectors(gymnasium.make(self.spec))
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,8 @@ def hire(plan: Envs, backend: Processes, run: tuple[str, str], rest: Any) -> tup
             factories = [plan.factories[lane] for lane in lanes]
             crew.start(lanes, run, Job(factories, plan.info_keys, backend.step_timeout is not None, rest))
         described = one_description([(worker.lanes.start, worker.expect("description")) for worker in crew.members])
-        frame = Frame.divide(crew.mapping, plan.num_envs, described.space, described.action_space)
+        spaces = described.space, described.action_space
+        frame = Frame.divide(crew.mapping, plan.num_envs, *spaces, described.reward)
         for worker in crew.members:
             worker.send(frame)
         if not isinstance(backend.on_failure, Restart):

@@ -53,14 +53,21 @@ class Frame:
     final: int
 
     @classmethod
-    def divide(cls, mapping: Mapping, num_envs: int, space: Space[Any], action_space: Space[Any]) -> Frame:
+    def divide(
+        cls,
+        mapping: Mapping,
+        num_envs: int,
+        space: Space[Any],
+        action_space: Space[Any],
+        reward: LeafSpec = REWARD,
+    ) -> Frame:
         """Give the mailbox what it needs and the environments' rows the rest of the first half of the mapping."""
         observation, action = observation_specs(space), leaf_specs(action_space, "action space")
         mail = {"action": action, "row": COUNTER, "op": SMALL, "want": SMALL, "ended": FLAG}
         mail |= dict.fromkeys(("request", "done", "taken"), COUNTER)
         mailbox = Layout.fit(mail, HEADERS_NBYTES, mapping.nbytes // 2, most=num_envs)
         end = mailbox.end
-        specs = {"obs": observation, "reward": REWARD, "terminated": FLAG, "truncated": FLAG}
+        specs = {"obs": observation, "reward": reward, "terminated": FLAG, "truncated": FLAG}
         return cls(num_envs, space, Layout.fit(specs, end, mapping.nbytes // 2), mailbox, num_envs)
 
 

@@ -118,7 +118,9 @@ class ThreadDriver(Driver):
         firsts = [worker.lanes.start for worker in self._staff]
         self.description = one_description([(firsts[index], found[index]) for index in everyone])
         mapping = PrivateMapping()
-        frame = Frame.divide(mapping, self.num_envs, self.description.space, self.description.action_space)
+        described = self.description
+        spaces = described.space, described.action_space
+        frame = Frame.divide(mapping, self.num_envs, *spaces, described.reward)
         self.store = Store(mapping, frame)
         self._ask(dict.fromkeys(everyone, ("store", self.store, plan.info_keys)))
 
