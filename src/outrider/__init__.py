@@ -8,6 +8,7 @@
     evaluate, Video              returns and lengths of whole episodes, and what they looked like
     Policy, RandomPolicy         what decides; functions do too, and outrider.torch.TorchPolicy
     Rollout, Steps, Episodes     what comes back; Episode, Padded, StepSpec
+    ReplayBuffer                 the newest steps, and samples of them: Transitions, Uniform, Memmap
     Dataset                      episodes on disk
     OutriderError                what is raised, with a class for each kind of cause
 
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
     from outrider.records import Rollout as Rollout
     from outrider.records import Steps as Steps
     from outrider.records import StepSpec as StepSpec
+    from outrider.replay.buffer import ReplayBuffer as ReplayBuffer
+    from outrider.replay.samplers import Uniform as Uniform
+    from outrider.replay.storage import Memmap as Memmap
+    from outrider.replay.transitions import Transitions as Transitions
     from outrider.vector.env import VecEnv as VecEnv
     from outrider.vector.inline import Inline as Inline
     from outrider.vector.make import make_vec as make_vec
@@ -82,6 +87,10 @@ _HOMES = {
     "Rollout": "outrider.records",
     "StepSpec": "outrider.records",
     "Steps": "outrider.records",
+    "Memmap": "outrider.replay.storage",
+    "ReplayBuffer": "outrider.replay.buffer",
+    "Transitions": "outrider.replay.transitions",
+    "Uniform": "outrider.replay.samplers",
     "Drop": "outrider.vector.recovery",
     "Envs": "outrider.vector.plan",
     "Inline": "outrider.vector.inline",

@@ -1,0 +1,191 @@
+"""The replay buffer: a ring of rows, a view of them, a sampler, put together."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from outrider.errors import OutriderError, explain
+from outrider.records.episodes import Episodes
+from outrider.records.rollout import Rollout
+from outrider.records.step_spec import StepSpec
+from outrider.records.steps import Steps
+from outrider.replay.adding import Adder
+from outrider.replay.incoming import Writer
+from outrider.replay.ring import Ring
+from outrider.replay.samplers import Sampler, Uniform, whole_number
+from outrider.replay.storage import Storage, storage_of
+from outrider.replay.transitions import Transitions, View
+from outrider.seeding import resolve_seed
+from outrider.tree import Tree
+
+__all__ = ["ReplayBuffer"]
+
+
+class ReplayBuffer:
+    """The newest steps of every lane, each observation stored once, and samples of them.
+
+    Several threads may add, sample and update at the same time: each call sees whole rows.
+
+    Args:
+        capacity: steps that it holds at most, over all lanes, each of which has an equal share.
+        spec: what a step looks like; `collector.spec`, or `StepSpec.of(record)`.
+        view: what a sample looks like.
+        sampler: which steps are drawn.
+        storage: "memory", or `Memmap(path)`.
+        seed: of its own generator; None draws a fresh one.
+
+    Raises:
+        ConfigError: less than one step for each lane, or an argument that is none of those above.
+
+    Example:
+        >>> import outrider
+        >>> with outrider.make_vec("CartPole-v1", 4) as envs:
+        ...     collector = outrider.Collector(envs, outrider.RandomPolicy(envs.single_action_space), seed=0)
+        ...     replay = ReplayBuffer(10_000, collector.spec, view=Transitions(n_step=3), seed=0)
+        ...     replay.extend(collector.rollout(100))
+        ...     batch = replay.sample(32)
+        >>> len(replay), batch.obs.shape, batch.next_obs.shape
+        (400, (32, 4), (32, 4))
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        spec: StepSpec,
+        *,
+        view: View | None = None,
+        sampler: Sampler | None = None,
+        storage: Storage | str = "memory",
+        seed: int | None = None,
+    ) -> None:
+        self.spec = spec
+        self.view = Transitions() if view is None else view
+        self.sampler = Uniform() if sampler is None else sampler
+        self._ring = Ring(spec, capacity, storage_of(storage))
+        self._writer, self._adder = Writer(self._ring), Adder(self._ring)
+        self._look = self.view.start(self._ring)
+        self._draws = self.sampler.start(self._ring)
+        self._rng = np.random.default_rng(resolve_seed(seed))
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        """How many steps it holds."""
+        return len(self._ring)
+
+    @property
+    def capacity(self) -> int:
+        """How many steps it holds at most."""
+        return self._ring.capacity
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its arrays, whether rows have been written yet or not."""
+        return self._ring.nbytes
+
+    def extend(self, record: Rollout | Steps | Episodes) -> int:
+        """Add all steps of a record, copied; return how many.
+
+        Steps of a lane that do not continue what came before them cut the episode there, as do those within a record.
+        Rows that are not valid are left out.
+
+        Raises:
+            SpecError: its columns are not those of the spec; nothing is added then.
+            ConfigError: it is no record, or has steps of more lanes than the spec.
+        """
+        with self._lock:
+            return self._writer.extend(record)
+
+    def add(
+        self,
+        *,
+        obs: Tree,
+        action: Tree,
+        reward: Any,
+        next_obs: Tree,
+        terminated: Any,
+        truncated: Any,
+        env_id: Any = None,
+        **columns: Any,
+    ) -> int:
+        """Add one step of each lane, copied; return how many. For loops of your own.
+
+        The buffer numbers episodes and steps itself. Where `obs` of a lane that runs is not what its last step led to,
+        somebody has reset it in between: the episode is cut there.
+
+        Args:
+            obs: tree [n, ...], the observations acted upon.
+            action: tree [n, ...].
+            reward: [n].
+            next_obs: tree [n, ...], the true observations behind the step: where an episode ended, its last one.
+            terminated: bool [n].
+            truncated: bool [n].
+            env_id: distinct lanes, int [n]; by default there is a row for every lane, in order.
+            columns: "version" (int, or int [n]), "info" and "obs_info" (dicts), and the extras of the spec by name.
+
+        Raises:
+            SpecError: a column is not as the spec says; nothing is added then.
+            ConfigError: `env_id` names no lane, or one twice.
+
+        Example:
+            >>> from outrider.records import StepSpec
+            >>> from outrider.spec import LeafSpec
+            >>> spec = StepSpec(obs=LeafSpec((3,), np.dtype("f4")), action=LeafSpec((), np.dtype("i8")), num_envs=2)
+            >>> replay = ReplayBuffer(100, spec)
+            >>> obs, flags = np.zeros((2, 3), np.float32), np.zeros(2, bool)
+            >>> action, reward = np.zeros(2, int), np.ones(2)
+            >>> replay.add(obs=obs, action=action, reward=reward, next_obs=obs, terminated=flags, truncated=flags)
+            2
+        """
+        rest = {name: columns.pop(name, {}) for name in ("info", "obs_info")} | {"version": columns.pop("version", 0)}
+        found = {"action": action, "reward": reward, "extras": columns, **rest}
+        with self._lock:
+            return self._adder.add((obs, next_obs), found, (terminated, truncated), env_id)
+
+    def sample(self, count: int) -> Any:
+        """Draw `count` samples: what the view says, copies.
+
+        Raises:
+            ConfigError: `count` is less than 1.
+            OutriderError: it holds nothing that could be drawn.
+        """
+        count = whole_number(count, 1, "sample(count)")
+        with self._lock:
+            if not len(self._ring):
+                raise OutriderError(
+                    explain(expected="steps to sample from", found="none", where="sample", fix="add some first")
+                )
+            serials, weights = self._draws.draw(count, self._rng, self._look.accepts)
+            return self._look.gather(serials, weights)
+
+    def update(self, index: np.ndarray, priorities: np.ndarray) -> int:
+        """Give steps new priorities.
+
+        Args:
+            index: int64 [n], from a batch.
+            priorities: [n], finite and 0 or more.
+
+        Returns:
+            How many of the steps were not there any more; theirs are ignored.
+
+        Raises:
+            ConfigError: the sampler has no priorities, or these are none.
+        """
+        with self._lock:
+            return self._draws.update(np.asarray(index), np.asarray(priorities))
+
+    def clear(self) -> None:
+        """Let go of all steps."""
+        with self._lock:
+            self._ring.clear()
+
+    def check(self) -> None:
+        """Verify what holds between any two calls.
+
+        Raises:
+            AssertionError: something does not.
+        """
+        with self._lock:
+            self._ring.check()

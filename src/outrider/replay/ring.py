@@ -1,0 +1,226 @@
+"""The rows of a replay buffer: lanes of time-ordered steps, of which the oldest make room for the newest.
+
+Step number `position` of a lane has the serial number `position * num_envs + lane`, which is never used again, and the
+row `serial % rows`. The observation that it was taken from stands in its row, the one behind it in the row of the next
+position, also when that step is still to come; where the episode ended or was cut, it is in `finals`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from outrider import tree
+from outrider.errors import ConfigError, explain
+from outrider.records.step_spec import StepSpec
+from outrider.replay.sparse import ABSENT, Sparse, rows_of
+from outrider.replay.storage import Storage, allocate
+from outrider.spec import LeafSpec
+
+__all__ = ["FLAGS", "NUMBERS", "Listener", "Ring", "column_specs"]
+
+FLAGS = ("terminated", "truncated", "cut")
+NUMBERS = ("episode_id", "step", "version")
+
+
+class Listener(Protocol):
+    """Whoever keeps something for each row."""
+
+    def arrived(self, rows: np.ndarray) -> None:
+        """Rows, int64 [n], hold new steps."""
+
+    def left(self, rows: np.ndarray) -> None:
+        """Rows, int64 [n], hold none any more."""
+
+
+def column_specs(spec: StepSpec) -> dict[str, Any]:
+    """The columns that every row has, but for its observation."""
+    flag, number = LeafSpec((), np.dtype(np.bool_)), LeafSpec((), np.dtype(np.int64))
+    return {
+        "action": spec.action,
+        "reward": spec.reward,
+        **dict.fromkeys(FLAGS, flag),
+        **dict.fromkeys(NUMBERS, number),
+        "extras": spec.extras,
+        "info": spec.info,
+        "obs_info": spec.obs_info,
+    }
+
+
+class Ring:
+    """Steps of N lanes: each lane keeps its newest ones, as many as its share of the capacity.
+
+    Attributes:
+        spec: what a step looks like.
+        num_envs: the number of lanes N.
+        capacity: how many steps it holds at most.
+        rows: how many rows there are; more than the capacity by the observations behind the newest steps.
+        heads: int64 [N], the position of the next step of each lane.
+        tails: int64 [N], the position of the oldest step that is there.
+        columns: dict of trees [rows, ...]: all but the observations.
+        obs: tree [rows, ...].
+        finals: true last observations of the steps after which an episode ended or was cut.
+        open: bool [N], whether what follows the newest step of a lane may continue its episode.
+    """
+
+    def __init__(self, spec: StepSpec, capacity: int, storage: Storage) -> None:
+        count = spec.num_envs
+        if isinstance(capacity, bool) or not isinstance(capacity, (int, np.integer)) or capacity < count:
+            raise ConfigError(
+                explain(
+                    expected=f"an integer of {count} or more: one step for each of the {count} lanes",
+                    found=repr(capacity),
+                    where="ReplayBuffer(capacity)",
+                    fix="pass the number of steps that the buffer is to hold, over all lanes",
+                )
+            )
+        self.spec = spec
+        self.num_envs = count
+        self.capacity = int(capacity)
+        self._shares = np.full(count, capacity // count)
+        self._shares[: capacity % count] += 1
+        self.rows = (int(self._shares[0]) + 1) * count
+        self.columns: dict[str, Any] = allocate(storage, column_specs(spec), self.rows)
+        self.obs = allocate(storage, spec.obs, self.rows)
+        self.finals = Sparse(spec.obs, self.rows, storage)
+        self.heads, self.tails = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.open = np.zeros(count, np.bool_)
+        self._episode, self._step = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._lanes = np.arange(count)
+        self.listeners: list[Listener] = []
+
+    # -- what is there -----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """How many steps there are."""
+        return int((self.heads - self.tails).sum())
+
+    @property
+    def least_share(self) -> int:
+        """How many steps of each lane fit at least."""
+        return int(self._shares[-1])
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all lanes have come equally far and hold equally many steps."""
+        return bool((self.heads == self.heads[0]).all() and (self.tails == self.tails[0]).all())
+
+    def holds(self, serials: np.ndarray) -> np.ndarray:
+        """Whether the steps with these serial numbers, int64 [n], are there: bool [n]."""
+        positions, lanes = np.divmod(serials, self.num_envs)
+        held: np.ndarray = (positions >= self.tails[lanes]) & (positions < self.heads[lanes])
+        return held
+
+    def serials(self) -> np.ndarray:
+        """The serial numbers of all steps that are there, int64, ascending."""
+        if self.is_even:
+            return np.arange(self.tails[0] * self.num_envs, self.heads[0] * self.num_envs)
+        bounds = zip(self.tails.tolist(), self.heads.tolist(), strict=True)
+        every = [np.arange(tail, head) * self.num_envs + lane for lane, (tail, head) in enumerate(bounds)]
+        return np.sort(np.concatenate(every))
+
+    # -- what changes it ---------------------------------------------------------------------------------------------
+
+    def join(self, lanes: np.ndarray, episode: np.ndarray, step: np.ndarray) -> None:
+        """Steps of `lanes` are about to come, with these ids and indices: cut the episodes that they do not continue.
+
+        All int64 [n].
+        """
+        broken = self.open[lanes] & ((self._episode[lanes] != episode) | (self._step[lanes] + 1 != step))
+        if broken.any():
+            self.cut(lanes[broken])
+
+    def cut(self, lanes: np.ndarray) -> None:
+        """Cut the running episodes of `lanes`, int64 [n], behind their newest steps; those that run none are passed."""
+        lanes = lanes[self.open[lanes]]
+        if not len(lanes):
+            return
+        newest = self.row_of(lanes, self.heads[lanes] - 1)
+        self.columns["cut"][newest] = True
+        behind = self.row_of(lanes, self.heads[lanes])
+        self.finals.put(newest, tree.map(lambda leaf: rows_of(leaf, behind), self.obs))
+        self.open[lanes] = False
+
+    def make_room(self, lanes: np.ndarray, counts: Any) -> None:
+        """Let go of the oldest steps of `lanes` where `counts` more (a number, or int64 [n]) would be too many."""
+        tails = np.maximum(self.tails[lanes], self.heads[lanes] + counts - self._shares[lanes])
+        leaving = tails - self.tails[lanes]
+        most = int(leaving.max(initial=0))
+        if not most:
+            return
+        offsets = np.arange(most)[:, None]
+        serials = (self.tails[lanes] + offsets) * self.num_envs + lanes
+        rows = (serials if leaving.min() == most else serials[offsets < leaving]).reshape(-1) % self.rows
+        self.finals.drop(rows)
+        for listener in self.listeners:
+            listener.left(rows)
+        self.tails[lanes] = tails
+
+    def arrive(self, lanes: np.ndarray, counts: Any, newest: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+        """Steps of `lanes` have been written, `counts` of each (a number, or int64 [n]), from their heads on.
+
+        Args:
+            lanes: int64 [n], distinct.
+            counts: how many.
+            newest: episode_id and step of the last one of each, int64 [n], and whether its episode runs, bool [n].
+        """
+        if self.listeners:
+            most = int(np.max(counts))
+            offsets = np.arange(most)[:, None]
+            serials = (self.heads[lanes] + offsets) * self.num_envs + lanes
+            rows = serials[offsets < counts] if np.ndim(counts) else serials
+            for listener in self.listeners:
+                listener.arrived(rows.reshape(-1) % self.rows)
+        self.heads[lanes] += counts
+        self._episode[lanes], self._step[lanes], self.open[lanes] = newest
+
+    def next_ids(self, lanes: np.ndarray, shift: int) -> tuple[np.ndarray, np.ndarray]:
+        """The episode_id and step of the next steps of `lanes` where nobody else numbers them, int64 [n] each."""
+        runs = self.open[lanes]
+        episode = self._episode[lanes]
+        fresh = np.where(self.heads[lanes] == 0, lanes, ((episode >> shift) + 1 << shift) + lanes)
+        return np.where(runs, episode, fresh), np.where(runs, self._step[lanes] + 1, 0)
+
+    def row_of(self, lanes: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """The rows of positions of lanes, int64 [n]."""
+        rows: np.ndarray = (positions * self.num_envs + lanes) % self.rows
+        return rows
+
+    def clear(self) -> None:
+        """Let go of all steps; serial numbers go on."""
+        rows = self.serials() % self.rows
+        self.finals.drop(rows)
+        for listener in self.listeners:
+            listener.left(rows)
+        self.tails[:] = self.heads
+        self.open[:] = False
+
+    # -- what must hold ----------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        leaves = [leaf for leaf in tree.leaves((self.columns, self.obs)) if isinstance(leaf, np.ndarray)]
+        return sum(leaf.nbytes for leaf in leaves) + self.finals.nbytes
+
+    def check(self) -> None:
+        """Verify what holds between any two calls.
+
+        Raises:
+            AssertionError: something does not.
+        """
+        sizes = self.heads - self.tails
+        assert (sizes >= 0).all(), "a lane holds fewer than no steps"
+        assert (sizes <= self._shares).all(), "a lane holds more than its share"
+        self.finals.check()
+        rows = self.serials() % self.rows
+        ended = self.columns["terminated"][rows] | self.columns["truncated"][rows] | self.columns["cut"][rows]
+        assert ((self.finals.at[rows] != ABSENT) == ended).all(), "ends and last observations do not match"
+        others = np.ones(self.rows, np.bool_)
+        others[rows] = False
+        assert (self.finals.at[others] == ABSENT).all(), "a row that is not there has a last observation"
+        newest = self.row_of(self._lanes, self.heads - 1)[sizes > 0]
+        runs = self.finals.at[newest] == ABSENT
+        assert (self.open[sizes > 0] == runs).all(), "a lane does not know whether its episode runs"
+        assert not self.open[sizes == 0].any(), "an episode runs in an empty lane"

@@ -1,0 +1,133 @@
+"""Columns that only some rows of a ring have a value in: true last observations, states at the starts of sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from outrider import tree
+from outrider.memory.ragged import RaggedLeaf
+from outrider.replay.storage import Storage, allocate
+from outrider.tree import Tree
+
+__all__ = ["ABSENT", "UNKNOWN", "Sparse", "rows_of"]
+
+ABSENT, UNKNOWN = -1, -2
+"""In place of a slot: the row has no value; it ought to have one, but nobody knows it."""
+
+LEAST = 64
+"""Slots that a table has at least."""
+
+
+class Sparse:
+    """A table of values, and for each row of the ring the slot of its value.
+
+    It grows by half when it is full and shrinks by half when less than a quarter of it is in use, so that it costs what
+    the ring holds.
+
+    Attributes:
+        at: int32 [rows of the ring]: the slot, or `ABSENT`, or `UNKNOWN`.
+        table: tree of arrays [slots, ...].
+
+    Example:
+        >>> from outrider.replay.storage import Memory
+        >>> from outrider.spec import LeafSpec
+        >>> finals = Sparse(LeafSpec((), np.dtype("f4")), 10, Memory())
+        >>> finals.put(np.array([3, 7]), np.array([30.0, 70.0], np.float32))
+        >>> finals.take(np.array([7])), len(finals)
+        (array([70.], dtype=float32), 2)
+    """
+
+    def __init__(self, specs: Tree, rows: int, storage: Storage) -> None:
+        self._specs = specs
+        self._storage = storage
+        self.at = np.full(rows, ABSENT, np.int32)
+        self.table: Tree = allocate(storage, specs, LEAST)
+        # The row of each slot that is in use, and the slots that are not, of which the last is taken next.
+        self._owner = np.full(LEAST, -1, np.int64)
+        self._free = list(range(LEAST))[::-1]
+        self._unknown = 0
+
+    def __len__(self) -> int:
+        """How many rows have a value."""
+        return len(self._owner) - len(self._free)
+
+    def put(self, rows: np.ndarray, values: Tree) -> None:
+        """Give `rows`, int64 [n], these values, a tree [n, ...]; none of them has one."""
+        count = len(rows)
+        if count > len(self._free):
+            self._resize(max(len(self._owner) * 3 // 2, len(self) + count))
+        slots = np.array([self._free.pop() for _ in range(count)], np.int64)
+        self._owner[slots] = rows
+        self.at[rows] = slots
+        tree.put(self.table, slots, values)
+
+    def mark_unknown(self, rows: np.ndarray) -> None:
+        """Note that the values of `rows`, int64 [n], are not known."""
+        self.at[rows] = UNKNOWN
+        self._unknown += len(rows)
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether there is a row whose value is not known."""
+        return self._unknown > 0
+
+    def drop(self, rows: Any) -> None:
+        """Forget the values of `rows`, a slice or int64 [n], as far as they have any."""
+        slots = self.at[rows]
+        if (slots == ABSENT).all():
+            return
+        self._unknown -= int((slots == UNKNOWN).sum())
+        slots = slots[slots >= 0]
+        self.at[rows] = ABSENT
+        self._owner[slots] = -1
+        for leaf in tree.leaves(self.table):
+            if isinstance(leaf, RaggedLeaf):
+                for slot in slots.tolist():
+                    leaf.take(slot, slot + 1)
+        self._free.extend(slots.tolist())
+        if len(self._owner) > LEAST and len(self) < len(self._owner) // 4:
+            self._resize(max(LEAST, len(self._owner) // 2))
+
+    def take(self, rows: np.ndarray) -> Tree:
+        """A copy of the values of `rows`, int64 [n], all of which have one: a tree [n, ...]."""
+        slots = self.at[rows]
+        return tree.map(lambda leaf: rows_of(leaf, slots), self.table)
+
+    def _resize(self, slots: int) -> None:
+        """Move all values to a table of so many slots."""
+        used = np.flatnonzero(self._owner >= 0)
+        owners, values = self._owner[used], tree.map(lambda leaf: rows_of(leaf, used), self.table)
+        self.table = allocate(self._storage, self._specs, slots)
+        tree.put(self.table, slice(0, len(used)), values)
+        self._owner = np.full(slots, -1, np.int64)
+        self._owner[: len(used)] = owners
+        self.at[owners] = np.arange(len(used))
+        self._free = list(range(len(used), slots))[::-1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table and of the slots' numbers."""
+        fixed = [leaf.nbytes for leaf in tree.leaves(self.table) if isinstance(leaf, np.ndarray)]
+        return int(sum(fixed)) + self.at.nbytes + self._owner.nbytes
+
+    def check(self) -> None:
+        """Verify that rows and slots name each other, and that no slot is lost.
+
+        Raises:
+            AssertionError: they do not.
+        """
+        rows = np.flatnonzero(self.at >= 0)
+        assert (self._owner[self.at[rows]] == rows).all(), "a row's slot belongs to another row"
+        assert len(rows) == len(self), "slots are in use that no row has"
+        assert (self.at == UNKNOWN).sum() == self._unknown, "rows without a known value are counted wrong"
+        assert sorted([*self._free, *self.at[rows].tolist()]) == list(range(len(self._owner))), "a slot is lost"
+
+
+def rows_of(leaf: Any, rows: np.ndarray) -> np.ndarray:
+    """A copy of rows of an array or of a ragged leaf; `take` is several times faster than an index."""
+    if isinstance(leaf, np.ndarray):
+        return leaf.take(rows, 0)
+    found: np.ndarray = leaf[rows]
+    return found

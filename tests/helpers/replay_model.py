@@ -1,0 +1,164 @@
+"""The plain reference of the replay buffer: lanes as lists of small Python objects, and the records made of them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from helpers.plain_rows import tree_of
+from outrider.records import Rollout, Steps, StepSpec
+
+ENDS = ("run", "run", "run", "run", "terminated", "truncated", "both", "cut")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step. Observations are known by numbers that no other has."""
+
+    lane: int
+    episode: int
+    step: int
+    obs: int
+    next_obs: int
+    end: str
+    version: int
+
+    @property
+    def terminated(self):
+        return self.end in ("terminated", "both")
+
+    @property
+    def truncated(self):
+        return self.end in ("truncated", "both")
+
+    @property
+    def reward(self):
+        return self.obs % 97 + 0.5
+
+
+class Streams:
+    """Lanes that run by themselves, and what a collector would return of them."""
+
+    def __init__(self, lanes, rng, nesting="array"):
+        self.lanes, self.rng, self.nesting = lanes, rng, nesting
+        self.number, self.episode = 0, 0
+        self.now = {}
+        for lane in range(lanes):
+            self.reset(lane)
+
+    def fresh(self):
+        self.number += 1
+        return self.number
+
+    def reset(self, lane):
+        """Begin an episode, as a user does who resets in the middle of one."""
+        self.episode += 1
+        self.now[lane] = (self.episode, 0, self.fresh())
+
+    def step(self, lane, version=0):
+        episode, step, obs = self.now[lane]
+        end = ENDS[self.rng.integers(len(ENDS))]
+        found = Step(lane, episode, step, obs, self.fresh(), end, version)
+        if end == "run":
+            self.now[lane] = (episode, step + 1, found.next_obs)
+        else:
+            self.reset(lane)
+        return found
+
+    def rollout(self, length, version=0):
+        """A rollout of all lanes, and its steps in order of time and lane."""
+        steps = [self.step(lane, version) for _ in range(length) for lane in range(self.lanes)]
+        block = (length, self.lanes)
+        newest = [self.now[lane][2] for lane in range(self.lanes)]
+        final = [i for i, one in enumerate(steps) if one.end != "run"]
+        obs = np.array([one.obs for one in steps] + newest).reshape(length + 1, self.lanes)
+        columns = {name: column.reshape(block) for name, column in flat(steps).items()}
+        return Rollout(
+            obs=tree_of(obs, self.nesting),
+            valid=np.ones(block, bool),
+            env_id=np.arange(self.lanes),
+            final_index=np.array(final, np.int64),
+            final_obs=tree_of(np.array([steps[i].next_obs for i in final], np.int64), self.nesting),
+            **columns,
+        ), steps
+
+    def steps(self, lanes):
+        """Steps of lanes in any order, each as often as it is named."""
+        steps = [self.step(lane) for lane in lanes]
+        return self.record(steps), steps
+
+    def record(self, steps):
+        """`Steps` of these, each with observations of its own."""
+        count = len(steps)
+        numbers = np.array([one.obs for one in steps] + [one.next_obs for one in steps], np.int64)
+        return Steps(
+            obs_rows=tree_of(numbers, self.nesting),
+            obs_index=np.arange(count),
+            next_index=np.arange(count, 2 * count),
+            final_obs=tree_of(np.zeros(0, np.int64), self.nesting),
+            valid=np.ones(count, bool),
+            env_id=np.array([one.lane for one in steps]),
+            **flat(steps),
+        )
+
+    def spec(self):
+        """What the steps look like."""
+        twin = Streams(self.lanes, np.random.default_rng(0), self.nesting)
+        return StepSpec.of(twin.rollout(1)[0])
+
+
+def flat(steps):
+    """Columns of steps that need no other."""
+    return {
+        "action": np.array([one.obs * 7 % 1009 for one in steps], np.int64),
+        "reward": np.array([one.reward for one in steps]),
+        "terminated": np.array([one.terminated for one in steps]),
+        "truncated": np.array([one.truncated for one in steps]),
+        "cut": np.array([one.end == "cut" for one in steps]),
+        "episode_id": np.array([one.episode for one in steps], np.int64),
+        "step": np.array([one.step for one in steps], np.int64),
+        "version": np.array([one.version for one in steps], np.int64),
+    }
+
+
+class Model:
+    """What a buffer of this capacity holds."""
+
+    def __init__(self, capacity, lanes):
+        self.shares = [capacity // lanes + (lane < capacity % lanes) for lane in range(lanes)]
+        self.lanes = [[] for _ in range(lanes)]
+        # How many steps of each lane there have been: serial numbers.
+        self.count = [0] * lanes
+        self.joined = [True] * lanes
+
+    def add(self, steps):
+        for one in steps:
+            lane = self.lanes[one.lane]
+            last = lane[-1] if lane else None
+            goes_on = last and last.end == "run" and last.episode == one.episode and last.step + 1 == one.step
+            if last and last.end == "run" and not goes_on:
+                lane[-1] = replace(last, end="cut")
+            lane.append(one)
+            self.count[one.lane] += 1
+            del lane[: -self.shares[one.lane]]
+
+    def clear(self):
+        for lane in self.lanes:
+            lane.clear()
+
+    def serials(self):
+        """Every step by its serial number."""
+        width = len(self.lanes)
+        return {
+            (self.count[number] - len(lane) + at) * width + number: (number, at)
+            for number, lane in enumerate(self.lanes)
+            for at in range(len(lane))
+        }
+
+    def window(self, lane, at, n_step):
+        """The steps of the transition that begins there."""
+        found = []
+        for one in self.lanes[lane][at : at + n_step]:
+            found.append(one)
+            if one.end != "run":
+                break
+        return found
