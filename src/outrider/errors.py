@@ -40,7 +40,8 @@ class SpecError(OutriderError, ValueError):
 class PolicyError(SpecError):
     """A policy that raised, or that returned something else than it is expected to, or than it returned before.
 
-    If it raised, the original exception is the cause; its type, message and traceback are in the message, too.
+    If it raised, its type and message are in the message, and the original exception is the cause. From a worker comes
+    its traceback in a note, and the cause if it can be pickled.
     """
 
 

@@ -98,7 +98,7 @@ def test_a_session_that_fails_does_not_join_episodes():
     with outrider.make_vec(counter, 1) as envs, outrider.Collector(envs, policy, seed=0) as collector:
         collector.rollout(4)
         policy.bad = True
-        with pytest.raises(RuntimeError, match="not now"):
+        with pytest.raises(PolicyError, match="session of the policy raised RuntimeError: not now"):
             collector.episodes(1)
         policy.bad = False
         after = collector.rollout(4)
@@ -228,7 +228,7 @@ def test_a_failing_policy_says_what_it_was_given():
     with (
         outrider.make_vec("CartPole-v1", 3) as envs,
         outrider.Collector(envs, single) as collector,
-        pytest.raises(TypeError) as caught,
+        pytest.raises(PolicyError, match="the policy raised TypeError") as caught,
     ):
         collector.rollout(1)
     assert "a batch of 3 rows (obs: (3, 4) float32)" in caught.value.__notes__[0]

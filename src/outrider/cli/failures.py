@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from outrider.cli.files import LOADED
-from outrider.errors import ConfigError, EnvironmentFailure, OutriderError
+from outrider.errors import ConfigError, EnvironmentFailure, OutriderError, PolicyError
 
 __all__ = ["Refusal", "reported"]
 
@@ -79,19 +79,22 @@ def first_line(error: BaseException) -> str:
     line = str(error).partition("\n")[0].strip().rstrip(".")
     if not isinstance(error, (OutriderError, Refusal)):
         line = f"{type(error).__name__}: {line}" if line else type(error).__name__
-    elif not isinstance(error, EnvironmentFailure):
+    elif not isinstance(error, (EnvironmentFailure, PolicyError)):
         return line
     place = place_of(error)
     return f"{line} (at {place[0]}, line {place[1]})" if place else line
 
 
 def place_of(error: BaseException) -> tuple[str, str] | None:
-    """File and line where it happened: the innermost in a file named on the command line, else the innermost."""
+    """File and line where it happened: the innermost in a file named on the command line, else the innermost.
+
+    What a policy returned is looked at outside it: its errors are in its file or nowhere.
+    """
     # The text of an error from a worker holds the traceback there.
     text = str(error) if isinstance(error, EnvironmentFailure) else "".join(traceback.format_exception(error))
     places = PLACE.findall(text)
     ours = [place for place in places if place[0] in LOADED]
-    found: list[tuple[str, str]] = ours or places
+    found: list[tuple[str, str]] = ours if isinstance(error, PolicyError) else ours or places
     return found[-1] if found else None
 
 

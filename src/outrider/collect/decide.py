@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -25,7 +25,7 @@ from outrider.undisturbed import undisturbed
 from outrider.vector.env import VecEnv
 from outrider.vector.store import indexer
 
-__all__ = ["Decider", "Terms"]
+__all__ = ["Decider", "Terms", "raised"]
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,17 @@ class Decider:
         self._written: list[np.ndarray] = []
         self._states: list[np.ndarray] = []
 
-    def session(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def session(self) -> Iterator[None]:
         """The policy's own context, to be entered around many decisions."""
-        return self._policy.session()
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._policy.session())
+            except PolicyError:
+                raise
+            except Exception as error:
+                raise raised(error, "session of the policy", "no arguments") from error
+            yield
 
     def decide(self, lanes: Any, rows: Any, recorder: Recorder) -> None:
         """Decide for `lanes` by the observations in `rows`; put the actions where the environments take theirs from.
@@ -99,10 +107,11 @@ class Decider:
         initial = tree.map(np.copy, state) if self._schema is None else None
         try:
             output = self._policy.act(sees, state, _Moment((self, lanes, rows)))
+        except PolicyError:
+            raise
         except Exception as error:
             shapes = ", ".join(f"{path}: {leaf.shape} {leaf.dtype}" for path, leaf in tree.items(sees, "obs"))
-            error.add_note(f"raised by the policy, which was called with a batch of {len(lanes)} rows ({shapes})")
-            raise
+            raise raised(error, "the policy", f"a batch of {len(lanes)} rows ({shapes})") from error
         recorder.policy_seconds += perf_counter() - began
         if self._schema is None:
             with undisturbed():
@@ -120,9 +129,17 @@ class Decider:
 
     def _state(self, lanes: Any, at: Any) -> Tree:
         if self.columns is None:
-            state = self._policy.initial_state(len(lanes))
+            state = self._initial_state(len(lanes))
             return None if state is None else tree.map(np.copy, as_arrays(state, len(lanes), "initial_state"))
         return tree.map(lambda leaf: np.array(leaf[at]), self.columns.arrays["state"])
+
+    def _initial_state(self, count: int) -> Tree:
+        try:
+            return self._policy.initial_state(count)
+        except PolicyError:
+            raise
+        except Exception as error:
+            raise raised(error, "initial_state of the policy", f"n={count}") from error
 
     def _fix(self, output: dict[str, Tree], n: int, state: Tree, at: Any) -> None:
         """Fix what the policy returns from now on, and make columns for it."""
@@ -177,7 +194,7 @@ class Decider:
         for lane in lanes:
             self._begun[lane - first] = self.together + self._apart[lane - first]
         if self._schema is not None and self._states and len(lanes):
-            initial = as_arrays(self._policy.initial_state(len(lanes)), len(lanes), "initial_state")
+            initial = as_arrays(self._initial_state(len(lanes)), len(lanes), "initial_state")
             same = tree.map(_check_state, self._schema.specs["state"], initial, path="initial_state")
             for column, leaf in zip(self._states, tree.leaves(same), strict=True):
                 column[np.asarray(rows)] = leaf
@@ -214,7 +231,12 @@ class Decider:
 
     def load(self, weights: Tree) -> int:
         """Let the policy take new weights; return the number of this version."""
-        self._policy.load(weights)
+        try:
+            self._policy.load(weights)
+        except PolicyError:
+            raise
+        except Exception as error:
+            raise raised(error, "load of the policy", "the weights that were published") from error
         self.version += 1
         return self.version
 
@@ -246,6 +268,19 @@ def _check_state(spec: LeafSpec, leaf: np.ndarray) -> np.ndarray:
             )
         )
     return leaf
+
+
+def raised(error: Exception, who: str, given: str) -> PolicyError:
+    """What is to be raised from an error in the policy's own code.
+
+    Args:
+        error: what was raised.
+        who: was called.
+        given: what it was called with.
+    """
+    told = PolicyError(f"{who} raised {type(error).__name__}: {error}")
+    told.add_note(f"{who} was called with {given}")
+    return told
 
 
 class _Moment(tuple[Decider, Any, Any]):

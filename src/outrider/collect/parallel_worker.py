@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from outrider.collect.actions import ActionMapName
-from outrider.collect.decide import Terms
+from outrider.collect.decide import Terms, raised
 from outrider.collect.loop import Loop
 from outrider.collect.shares import Shares
 from outrider.collect.stats import Recorder
-from outrider.errors import EnvironmentFailure, OutriderError
+from outrider.errors import EnvironmentFailure, OutriderError, PolicyError
 from outrider.memory.rows import Layout, Rows
 from outrider.policies.base import Policy
 from outrider.policies.function import as_policy
@@ -21,7 +22,7 @@ from outrider.tree import Tree
 from outrider.vector.bootstrap import WorkerStart
 from outrider.vector.driver import describe
 from outrider.vector.env import VecEnv
-from outrider.vector.group import IDLE, EnvGroup, failure
+from outrider.vector.group import IDLE, EnvGroup
 from outrider.vector.inline import InlineDriver
 from outrider.vector.worker import OPERATION, Channel, host
 
@@ -107,10 +108,12 @@ class _Server:
         """The error with its traceback and where it happened, fit to be sent."""
         if isinstance(error, EnvironmentFailure):
             return error
-        if isinstance(error, OutriderError):
-            error.add_note(f"in worker {self._index}:\n{''.join(traceback.format_exception(error))}")
-            return error
-        return failure(self._group.first, "decide", error)
+        trace = "".join(traceback.format_exception(error))
+        if not isinstance(error, OutriderError):
+            cause, error = error, OutriderError(f"worker {self._index}: {type(error).__name__}: {error}")
+            error.__cause__ = cause
+        error.add_note(f"in worker {self._index} (process {os.getpid()}):\n{trace}")
+        return error
 
     def _made_loop(self) -> Loop:
         if self._loop is None:
@@ -119,12 +122,20 @@ class _Server:
             driver.description = describe(self._group.envs, self._group.first)
             envs = VecEnv(driver, "", info_keys=self._group.info_keys)
             terms = Terms(given.seed, given.action_map, self._columns)
-            policy = as_policy(given.make_policy())
+            policy = as_policy(self._made_policy())
             # Whatever the policy was made with, no two workers may draw the same noise from a global generator.
             seed_globals(lane_seed(given.seed, self._group.first, NOISE))
             self._loop = Loop(envs, policy, terms, self._events)
             self._arrange(lane_seeds(given.seed, self._loop.lane_numbers), None)
         return self._loop
+
+    def _made_policy(self) -> Policy | Callable[[Any], Any]:
+        try:
+            return self._assignment.make_policy()
+        except PolicyError:
+            raise
+        except Exception as error:
+            raise raised(error, "make_policy", "no arguments") from error
 
     def _columns(self, specs: Tree) -> Rows:
         """Ask the parent where the columns for these specs are; take rows of one's own behind the parent's half."""

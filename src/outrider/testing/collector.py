@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -12,10 +13,10 @@ import pytest
 import outrider
 from outrider import tree
 from outrider.collect.interface import BaseCollector
-from outrider.errors import ClosedError, ConfigError, EnvironmentFailure
+from outrider.errors import ClosedError, ConfigError, EnvironmentFailure, PolicyError
 from outrider.policies.base import Policy
 from outrider.testing.judging import assert_same, checked, judge, require_alike, resets
-from outrider.testing.traced import Coin, Failing, Rewarded, Traced, TracedPolicy, Zeros
+from outrider.testing.traced import Broken, Coin, Failing, Rewarded, Traced, TracedPolicy, Zeros
 
 __all__ = ["CollectorConformance"]
 
@@ -378,3 +379,12 @@ class CollectorConformance:
             assert caught.value.lane == 1
             stats = collector.stats
             assert stats.steps == 3 + stats.carried + stats.discarded
+
+    def test_an_error_of_the_policy_is_called_that(self) -> None:
+        with self.make(outrider.Envs(partial(Traced, (FOREVER,)), 2), Broken(3), 0) as collector:
+            with pytest.raises(PolicyError, match="the policy raised ArithmeticError: cannot go on") as caught:
+                collector.rollout(20)
+            assert repr(caught.value.__cause__) == "ArithmeticError('cannot go on')"
+            shown = "".join(traceback.format_exception(caught.value))
+            assert "in act" in shown
+            assert "was called with a batch of" in shown

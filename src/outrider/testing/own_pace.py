@@ -13,7 +13,7 @@ import pytest
 
 import outrider
 from outrider.collect.options import CollectOptions
-from outrider.errors import ConfigError, OutriderError
+from outrider.errors import ConfigError, OutriderError, PolicyError
 from outrider.policies.base import Policy
 from outrider.testing.gates import Gate, Gated
 from outrider.testing.judging import assert_same, checked, judge
@@ -155,7 +155,7 @@ class OwnPaceConformance:
             with outrider.Collector(envs, policy, seed=0) as collector:
                 before = collector.rollout(4)
                 policy.fails = True
-                with pytest.raises(ZeroDivisionError):
+                with pytest.raises(PolicyError, match="ZeroDivisionError"):
                     collector.steps(50)
                 policy.fails = False
                 after = checked(collector.rollout(5))

@@ -146,3 +146,19 @@ class Zeros(Policy):
     def act(self, obs: Any, state: Any, ctx: Any) -> dict[str, Any]:
         """Zeros."""
         return {"action": np.zeros(len(obs), np.int64)}
+
+
+class Broken(Zeros):
+    """Raises in its decision number `at`."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.decisions = 0
+
+    def act(self, obs: Any, state: Any, ctx: Any) -> dict[str, Any]:
+        """Zeros, or an error."""
+        self.decisions += 1
+        if self.decisions == self.at:
+            msg = "cannot go on"
+            raise ArithmeticError(msg)
+        return super().act(obs, state, ctx)
