@@ -45,9 +45,9 @@ class ReplayBuffer:
         >>> with outrider.make_vec("CartPole-v1", 4) as envs:
         ...     collector = outrider.Collector(envs, outrider.RandomPolicy(envs.single_action_space), seed=0)
         ...     replay = ReplayBuffer(10_000, collector.spec, view=Transitions(n_step=3), seed=0)
-        ...     replay.extend(collector.rollout(100))
+        ...     added = replay.extend(collector.rollout(100))
         ...     batch = replay.sample(32)
-        >>> len(replay), batch.obs.shape, batch.next_obs.shape
+        >>> added, batch.obs.shape, batch.next_obs.shape
         (400, (32, 4), (32, 4))
     """
 
