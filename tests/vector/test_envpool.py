@@ -86,6 +86,54 @@ def test_the_step_after_an_end_is_a_dummy():
     ]
 
 
+def test_large_observations_are_handed_over_as_the_pool_gives_them():
+    frames = {"name": "Pong-v5", "max_episode_steps": 3}
+    theirs = make_pool(6, **frames)
+    with outrider.make_vec(make_pool(6, **frames)) as ours:
+        kept = [(ours.reset()[0], theirs.reset()[0])]
+        for _ in range(9):
+            step, other = ours.step(zeros(6)), theirs.step(np.zeros(6, np.int32))
+            kept.append((step[0], other[0]))
+            assert same(step[4], other[4])
+            assert step[0].flags.writeable
+        assert ours.store.pool.rows_out == 4 * ours.num_envs
+        # Others have moved on meanwhile; what was returned has not.
+        assert all(np.array_equal(mine, other) for mine, other in kept)
+
+
+@pytest.mark.parametrize("by_mask", (True, False))
+def test_lanes_whose_observations_were_handed_over_can_go_apart(by_mask):
+    theirs = make_pool(6, "Pong-v5")
+    with outrider.make_vec(make_pool(6, "Pong-v5")) as ours:
+        ours.reset()
+        expected = theirs.reset()[0]
+        last = ours.step(zeros(6))[0]
+        assert np.array_equal(last, theirs.step(np.zeros(6, np.int32))[0])
+        ours.send(np.full(2, 2), [1, 4])
+        expected = last.copy()
+        expected[[1, 4]] = theirs.step(np.full(2, 2, np.int32), np.array([1, 4]))[0]
+        assert np.array_equal(ours.recv().obs, expected[[1, 4]])
+        lanes = np.array([0, 1])
+        expected[lanes] = theirs.reset(lanes)[0]
+        if by_mask:
+            obs = ours.reset(options={"reset_mask": np.arange(6) < 2})[0]
+            assert np.array_equal(obs, expected)
+        else:
+            ours.send_reset(lanes)
+            assert np.array_equal(ours.recv().obs, expected[:2])
+        assert np.array_equal(ours.step(zeros(6))[0], theirs.step(np.zeros(6, np.int32))[0])
+
+
+@pytest.mark.parametrize("name", ("CartPole-v1", "Pong-v5"))
+def test_a_step_that_is_refused_leaves_the_lanes_where_they_are(name):
+    with outrider.make_vec(make_pool(6, name)) as envs:
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="reset them first"):
+                envs.step(zeros(6))
+        envs.reset()
+        assert not envs.step(zeros(6))[2].any()
+
+
 def test_lanes_of_a_synchronous_pool_step_apart():
     # EnvPool itself spoils its answers where it is sent to twice before a recv().
     theirs = make_pool()

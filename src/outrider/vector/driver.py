@@ -162,6 +162,15 @@ class Driver(ABC):
         self.post(lanes, rows, op, want)
         return self.wait()
 
+    def hand_over(self, op: Any) -> tuple[Any, ...] | None:
+        """Step all lanes and return what Gymnasium's `step` returns, in arrays that are the caller's alone.
+
+        No row is written, which saves a copy of large observations. None: nothing has been done, `exchange` has to do
+        it; so most drivers, whose environments write to rows anyway.
+        """
+        del op
+        return None
+
     @abstractmethod
     def arrange_resets(self, arguments: dict[int, tuple[int | None, dict[str, Any] | None]]) -> None:
         """Set the (seed, options) of the next reset of each of these lanes."""

@@ -18,7 +18,7 @@ from outrider.vector.attributes import Attributes
 from outrider.vector.autoreset import autoreset
 from outrider.vector.driver import RESET, Driver
 from outrider.vector.group import ALL_INFOS
-from outrider.vector.lanes import AT_END, Lanes
+from outrider.vector.lanes import AT_END, NOWHERE, Lanes
 from outrider.vector.requests import check_lanes, check_mask, lane_values, write_actions
 
 __all__ = ["VecEnv"]
@@ -73,7 +73,7 @@ class VecEnv(Lanes):
         self._scratch = self.store.step_at(self._scratch_rows)
         large = self.num_envs * self.store.row_nbytes >= WORTH_LENDING
         self._lends = self._autoreset.lends and large and not self.store.ragged
-        # The rows that the last step has lent are kept until the next one: a reset of other lanes returns them again.
+        # What the last step has lent or handed over is kept until the next: a reset of other lanes returns it again.
         self._lent: Any = None
 
     # -- Gymnasium's face --------------------------------------------------------------------------------------------
@@ -118,6 +118,10 @@ class VecEnv(Lanes):
     def _bring_home(self) -> None:
         """Copy the current observations of all lanes to the scratch rows, from wherever they were sent."""
         home = np.arange(self._scratch_rows.start, self._scratch_rows.stop)
+        handed = np.flatnonzero(self._rows == NOWHERE)
+        if len(handed):
+            tree.put(self.store.obs, home[handed], tree.take(self._lent, handed))
+            self._rows[handed] = home[handed]
         elsewhere = np.flatnonzero(self._rows != home)
         if len(elsewhere):
             tree.put(self.store.obs, home[elsewhere], tree.take(self.store.obs, self._rows[elsewhere]))
@@ -141,7 +145,7 @@ class VecEnv(Lanes):
         op, only_reset = self._autoreset.plan(self._ops)
         write_actions(self.store.action, actions, self.lanes)
         if self._lends:
-            return self._lending_step(op, only_reset)
+            return self._handed_step(op) or self._lending_step(op, only_reset)
         back = self._exchange(self._scratch_rows, op)
         infos = {} if back is None else self._gymnasium_infos(back)
         here = self._scratch
@@ -149,6 +153,15 @@ class VecEnv(Lanes):
         if len(only_reset):
             _blank(flags, only_reset)
         return (tree.map(COPY, here["obs"]), *flags, infos)
+
+    def _handed_step(self, op: Any) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]] | None:
+        """Hand large observations on that their source has given away."""
+        step = self._hand_over(op)
+        if step is None:
+            return None
+        obs, reward, terminated, truncated, infos = step
+        self._lent = obs
+        return obs, reward, terminated, truncated, infos
 
     def _lending_step(
         self, op: Any, only_reset: np.ndarray

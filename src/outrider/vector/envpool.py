@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 from outrider.errors import OutriderError, SpecError, explain
 from outrider.undisturbed import undisturbed
 from outrider.vector.batch_driver import Batch, BatchDriver, Member
+from outrider.vector.batch_rows import batch_writer
 from outrider.vector.batched import refusal
 from outrider.vector.driver import RESET, STEP, Returned
 from outrider.vector.group import ALL_INFOS, NO_INFOS
@@ -153,16 +154,30 @@ class PoolDriver(BatchDriver):
         everyone = type(rows) is range and type(lanes) is range and len(lanes) == self.num_envs
         if not everyone or self.wait_for is not None or self._queued or not self._is_step_of_all(op):
             return super().exchange(lanes, rows, op, want)
-        found = Returned(lanes, [])
+        found, at_end = Returned(lanes, []), self._at_end
         with undisturbed(), self._calling("step"):
-            step = self._source.step(self.store.action)
+            step = self._step_all(op)
             self._put_down_all(step, rows, op, found)
+            if np.count_nonzero(at_end):
+                found.dummies = np.flatnonzero(at_end & (op != RESET)).tolist()
             if want == ALL_INFOS:
-                # A pool gives each batch away in arrays of its own, which it never writes to again.
                 found.batch_infos = step[-1]
             elif want != NO_INFOS:
                 self._keep_infos(found, Batch.of(step, self.num_envs), self._everyone, None, want)
         return found
+
+    def hand_over(self, op: Any) -> tuple[Any, ...] | None:
+        """See `Driver.hand_over`: a pool gives each batch away in arrays of its own, which it never writes to again."""
+        leaf = self.store.obs
+        if type(leaf) is not np.ndarray or self.wait_for is not None or self._queued or not self._is_step_of_all(op):
+            return None
+        with undisturbed(), self._calling("step"):
+            obs, reward, *rest = self._step_all(op)
+            if obs.dtype != leaf.dtype or obs.shape != (self.num_envs, *leaf.shape[1:]):
+                aside = np.empty((self.num_envs, *leaf.shape[1:]), leaf.dtype)
+                batch_writer(self.description.observation_space, aside)(obs, self.num_envs, None, slice(None))
+                obs = aside
+        return obs, reward.astype(np.float64), *rest
 
     def _is_step_of_all(self, op: Any) -> bool:
         """Whether a step of the whole pool is what is asked: those at their end, and only those, are reset by it."""
@@ -170,32 +185,35 @@ class PoolDriver(BatchDriver):
             return False
         return op != RESET if type(op) is int else np.array_equal(op == RESET, self._at_end)
 
+    def _step_all(self, op: Any) -> tuple[Any, ...]:
+        """Step the whole pool and note where its lanes stand; those that it only reset get no reward and no flags."""
+        obs, reward, terminated, truncated, infos = self._source.step(self.store.action)
+        ended, at_end = terminated | truncated, self._at_end
+        begun = np.count_nonzero(at_end)
+        if begun:
+            self._check_resets(infos, at_end)
+            reward, terminated, truncated = np.where(at_end, 0.0, reward), terminated & ~at_end, truncated & ~at_end
+            ended &= ~at_end
+        if begun or np.count_nonzero(ended):
+            self._at_end, self._spare = ended, ended & (op != STEP)
+        return obs, reward, terminated, truncated, infos
+
     def _put_down_all(self, step: Any, rows: range, op: Any, found: Returned) -> None:
-        """Write what a step of the whole pool gave, and note where the lanes stand."""
-        obs, reward, terminated, truncated, infos = step
-        store, at_end, count = self.store, self._at_end, self.num_envs
+        """Write what a step of the whole pool gave."""
+        obs, reward, terminated, truncated, _ = step
+        store, count = self.store, self.num_envs
         self._write(obs, count, None, slice(rows.start, rows.stop))
         steps: Any = store.before(rows)
-        over = terminated | truncated
-        began = np.count_nonzero(at_end)
-        if began:
-            self._check_resets(infos, at_end)
-            found.dummies = np.flatnonzero(at_end & (op != RESET)).tolist()
-            over &= ~at_end
-            reward, terminated, truncated = np.where(at_end, 0.0, reward), terminated & ~at_end, truncated & ~at_end
-            if type(op) is not int:
-                # Resets leave the row before them alone.
-                stepped = op != RESET
-                steps = numbers_of(rows)[stepped] - count
-                reward, terminated, truncated = reward[stepped], terminated[stepped], truncated[stepped]
+        if type(op) is not int:
+            # Resets leave the row before them alone.
+            stepped = op != RESET
+            steps = numbers_of(rows)[stepped] - count
+            reward, terminated, truncated = reward[stepped], terminated[stepped], truncated[stepped]
         store.reward[steps], store.terminated[steps], store.truncated[steps] = reward, terminated, truncated
-        if np.count_nonzero(over):
-            found.ended = np.flatnonzero(over).tolist()
-            aside = np.flatnonzero(over & (op == STEP))
+        if np.count_nonzero(self._at_end):
+            found.ended = np.flatnonzero(self._at_end).tolist()
+            aside = np.flatnonzero(self._at_end & (op == STEP))
             self._write(obs, count, aside, store.final + aside)
-        elif not began:
-            return
-        self._at_end, self._spare = over, over & (op != STEP)
 
     def _check_fillers(self, needed: int) -> None:
         """Make sure that the pool will return as many as are needed.

@@ -17,10 +17,13 @@ from outrider.vector.group import ALL_INFOS, NO_INFOS
 from outrider.vector.requests import check_lanes, reset_arguments, write_actions
 from outrider.vector.store import indexer, numbers_of
 
-__all__ = ["AT_END", "ClosedLanesError", "Lanes"]
+__all__ = ["AT_END", "NOWHERE", "ClosedLanesError", "Lanes"]
 
 AT_END = 0
 """In place of the last operation of a lane: it has ended and stays at its end until it is reset."""
+
+NOWHERE = -1
+"""In place of the row of a lane: its observation was handed over and stands in none."""
 
 NONE = np.array([], np.int64)
 
@@ -108,6 +111,17 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         self._away[:] = False
         told = back.ended or back.infos or back.batch_infos is not None or not len(back.lanes)
         return self._arrival(back) if told else None
+
+    def _hand_over(self, op: Any) -> tuple[Any, ...] | None:
+        """Step all lanes of a source that gives its arrays away; None where they have to be written to rows."""
+        self._away[:] = True
+        step = self.driver.hand_over(op)
+        self._away[:] = False
+        if step is not None:
+            self.uses += 1
+            self._rows[:], self._rows_of_all = NOWHERE, None
+            self._ops[:] = np.where(step[2] | step[3], AT_END, op)
+        return step
 
     def _refused(self, at: Any, before: tuple[np.ndarray, np.ndarray]) -> None:
         """Foreign environments cannot do everything. What they refuse has not begun."""
