@@ -9,18 +9,25 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from outrider.collect.requests import check_lane_count, check_open, check_quota, check_request
+from outrider.collect.requests import check_lane_count, check_open, check_quota, check_request, check_rows
 from outrider.collect.stats import CollectStats, Recorder
 from outrider.collect.tape import Tape
 from outrider.records.episodes import Episodes
 from outrider.records.rollout import Rollout
 from outrider.records.step_spec import StepSpec
 from outrider.records.steps import Steps
+from outrider.replay.buffer import ReplayBuffer
+from outrider.replay.samplers import Sampler
+from outrider.replay.storage import Storage
+from outrider.replay.transitions import View
 from outrider.seeding import lane_seeds, resolve_seed
 from outrider.tree import Tree
 from outrider.undisturbed import undisturbed
 
 __all__ = ["BaseCollector"]
+
+LONGEST_BLOCK = 128
+"""Steps of each lane that `fill` collects before it adds them: more would only wait longer to be copied."""
 
 Record = TypeVar("Record", Rollout, Steps, Episodes)
 
@@ -102,6 +109,46 @@ class BaseCollector(ABC):
         check_quota(quota)
         self._check_open()
         return self._episodes(count, per_lane=quota == "per_env")
+
+    def fill(self, replay: ReplayBuffer, count: int) -> int:
+        """Add exactly `count` transitions to a replay buffer, in blocks of all lanes as far as they go; return `count`.
+
+        Args:
+            replay: made for the rows of this collector, e.g. by `new_replay`.
+            count: how many, at least 1.
+
+        Raises:
+            ConfigError: `count` is not a positive integer, or the buffer is for other rows; nothing is stepped then.
+            EnvironmentFailure, PolicyError: the environments or the policy failed; what was added stays.
+
+        Example:
+            >>> import outrider
+            >>> with outrider.make_vec("CartPole-v1", 4) as envs:
+            ...     collector = outrider.Collector(envs, outrider.RandomPolicy(envs.single_action_space), seed=0)
+            ...     replay = collector.new_replay(1_000)
+            ...     collector.fill(replay, 145)
+            145
+        """
+        check_request(count, "fill(replay, count)", 1)
+        check_rows(replay.spec, self.spec)
+        left = count
+        while left >= self.num_envs:
+            left -= replay.extend(self.rollout(min(left // self.num_envs, LONGEST_BLOCK)))
+        if left:
+            replay.extend(self.steps(left))
+        return count
+
+    def new_replay(
+        self,
+        capacity: int,
+        *,
+        view: View | None = None,
+        sampler: Sampler | None = None,
+        storage: Storage | str = "memory",
+        seed: int | None = None,
+    ) -> ReplayBuffer:
+        """A replay buffer for the rows of this collector; see `outrider.ReplayBuffer` for the arguments."""
+        return ReplayBuffer(capacity, self.spec, view=view, sampler=sampler, storage=storage, seed=seed)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | Sequence[dict[str, Any] | None] | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from outrider.errors import ClosedError, ConfigError, explain
+from outrider.records.step_spec import StepSpec
 from outrider.vector.plan import check_count
 
-__all__ = ["check_lane_count", "check_open", "check_quota", "check_request"]
+__all__ = ["check_lane_count", "check_open", "check_quota", "check_request", "check_rows"]
 
 
 def check_request(count: object, where: str, least: int) -> None:
@@ -44,6 +45,25 @@ def check_quota(quota: object) -> None:
         raise ConfigError(
             explain(expected="None or 'per_env'", found=repr(quota), where="episodes(quota=...)", fix="choose one")
         )
+
+
+def check_rows(expected: StepSpec, found: StepSpec) -> None:
+    """Refuse to add rows to a buffer that is for others.
+
+    Raises:
+        ConfigError: a column differs in structure, shape or dtype; names the first one. Or there are more lanes.
+    """
+    for name in ("obs", "action", "reward", "extras", "info", "obs_info", "num_envs"):
+        ours, theirs = getattr(expected, name), getattr(found, name)
+        if theirs > ours if name == "num_envs" else theirs != ours:
+            raise ConfigError(
+                explain(
+                    expected=f"rows with {name} = {ours}",
+                    found=f"{theirs}",
+                    where="fill(replay, count)",
+                    fix="make the buffer with `collector.new_replay(capacity)`",
+                )
+            )
 
 
 def check_open(*, closed: bool) -> None:
