@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from outrider.errors import EnvironmentTimeout as EnvironmentTimeout
     from outrider.errors import OutriderError as OutriderError
     from outrider.errors import PolicyError as PolicyError
+    from outrider.errors import ReplayError as ReplayError
     from outrider.errors import SpecError as SpecError
     from outrider.errors import WorkerDied as WorkerDied
     from outrider.policies.base import Context as Context
@@ -75,6 +76,7 @@ _HOMES = {
     "EnvironmentTimeout": "outrider.errors",
     "OutriderError": "outrider.errors",
     "PolicyError": "outrider.errors",
+    "ReplayError": "outrider.errors",
     "SpecError": "outrider.errors",
     "WorkerDied": "outrider.errors",
     "Context": "outrider.policies.base",

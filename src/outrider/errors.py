@@ -12,6 +12,7 @@ __all__ = [
     "EnvironmentTimeout",
     "OutriderError",
     "PolicyError",
+    "ReplayError",
     "SpecError",
     "WorkerDied",
     "explain",
@@ -51,6 +52,10 @@ class ClosedError(OutriderError, RuntimeError):
 
 class DatasetError(OutriderError):
     """A dataset that cannot be created, opened or appended to."""
+
+
+class ReplayError(OutriderError):
+    """A file of a replay buffer that cannot be written, or that is torn, foreign or of another format."""
 
 
 class EnvironmentFailure(OutriderError):  # noqa: N818 - "failure" is what it is called everywhere
