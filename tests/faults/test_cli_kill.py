@@ -5,12 +5,12 @@ import os
 import re
 import select
 import signal
-import time
 
 import psutil
 import pytest
 
 from helpers.cli import started, stored
+from helpers.patience import RUNNING, SLOW
 
 ENV = """
 import os
@@ -30,9 +30,6 @@ class Telling(gymnasium.Wrapper):
                 pipe.write(f"{os.getpid():010}")
         return super().step(action)
 """
-
-WITHIN = 5.0
-"""Seconds after a signal in which the command has ended."""
 
 
 @pytest.fixture
@@ -61,15 +58,14 @@ def running(tmp_path, monkeypatch):
 
 def told(pipe):
     """The next number of ten digits in a pipe."""
-    ready, _, _ = select.select([pipe], [], [], 60)
+    ready, _, _ = select.select([pipe], [], [], RUNNING)
     assert ready, "the run has not come to its steps"
     return int(os.read(pipe, 10))
 
 
-def outcome(process, began):
+def outcome(process):
     """Exit status and stderr of a process that ends in time."""
-    output, errors = process.communicate(timeout=30)
-    assert time.monotonic() - began < WITHIN
+    output, errors = process.communicate(timeout=SLOW)
     assert output == ""
     assert "Traceback" not in errors
     return process.returncode, errors
@@ -87,10 +83,9 @@ def assert_told(errors, path):
 @pytest.mark.parametrize(("number", "name"), ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")))
 def test_asked_to_end(running, tmp_path, workers, number, name):
     process, _ = running(workers)
-    began = time.monotonic()
     # A terminal sends Ctrl-C to all processes of the command; SIGTERM goes to the one that the user knows of.
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-    code, errors = outcome(process, began)
+    code, errors = outcome(process)
     assert code == 128 + number
     assert f"outrider: stopped by {name}\n" in errors
     assert_told(errors, tmp_path)
@@ -98,9 +93,8 @@ def test_asked_to_end(running, tmp_path, workers, number, name):
 
 def test_killed_worker(running, tmp_path):
     process, pids = running(2)
-    began = time.monotonic()
     os.kill(pids.pop(), signal.SIGKILL)
-    code, errors = outcome(process, began)
+    code, errors = outcome(process)
     assert code == 1
     assert len(re.findall(r"^outrider: error: worker \d .*killed by SIGKILL", errors, re.MULTILINE)) == 1
     assert_told(errors, tmp_path)
@@ -112,8 +106,8 @@ def test_killed_command(running, tmp_path, workers):
     children = psutil.Process(process.pid).children(recursive=True)
     assert len(children) >= workers
     process.kill()
-    process.communicate(timeout=10)
-    _, alive = psutil.wait_procs(children, timeout=10)
+    process.communicate(timeout=SLOW)
+    _, alive = psutil.wait_procs(children, timeout=SLOW)
     assert not alive
     rows = stored(tmp_path / "d")
     assert len(rows) >= 4

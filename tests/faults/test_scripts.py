@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import psutil
 import pytest
+
+from helpers.patience import RUNNING, SLOW
 
 METHODS = ("fork", "forkserver", "spawn")
 
@@ -54,6 +55,13 @@ actions = np.zeros(4, np.int64)
 """
 
 
+PATIENT = """
+from outrider.vector import processes
+processes.FAILING_TIME = 60.0
+"""
+"""Environments that were forgotten have all the time they need to close."""
+
+
 @pytest.fixture
 def start(tmp_path):
     """Starts a script in a session of its own; whatever is left of it is killed in the end."""
@@ -88,8 +96,8 @@ def everybody_of(process):
     return psutil.Process(process.pid).children(recursive=True)
 
 
-def assert_gone(processes, seconds):
-    _, alive = psutil.wait_procs(processes, timeout=seconds)
+def assert_gone(processes):
+    _, alive = psutil.wait_procs(processes, timeout=SLOW)
     assert not alive
 
 
@@ -107,7 +115,7 @@ def test_workers_follow_a_parent_that_was_killed(start, state):
     assert len(workers) == 6
     for script in scripts:
         script.kill()
-    assert_gone(workers + children, 10)
+    assert_gone(workers + children)
 
 
 @pytest.mark.parametrize("state", ("stepping", "in a step that hangs", "in a step that hangs, forgotten"))
@@ -125,20 +133,17 @@ def test_an_interrupt_gives_one_traceback_and_leaves_nobody(start, method, state
     """
     script = start(body, method)
     workers = workers_of(script) + everybody_of(script)
-    began = time.monotonic()
     os.killpg(script.pid, signal.SIGINT)
-    _, errors = script.communicate(timeout=20)
-    assert_gone(workers, 5 - (time.monotonic() - began))
+    _, errors = script.communicate(timeout=SLOW)
+    assert_gone(workers)
     assert errors.count("Traceback") == 1, errors
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
 @pytest.mark.parametrize("method", ("forkserver", "spawn"))
 def test_an_unguarded_main_is_told_what_to_do(start, method):
-    began = time.monotonic()
     script = start("make()", method)
-    _, errors = script.communicate(timeout=30)
-    assert time.monotonic() - began < 30
+    _, errors = script.communicate(timeout=RUNNING)
     assert script.returncode == 1
     assert "if __name__ == '__main__'" in errors.rstrip().splitlines()[-1]
 
@@ -170,8 +175,8 @@ def test_a_script_may_forget_to_close(start, tmp_path, method, where):
         """,
     }[where]
     log = tmp_path / "closed"
-    script = start(body, method, log)
-    out, errors = script.communicate(timeout=20)
+    script = start(body, method, log, head=HEAD + PATIENT)
+    out, errors = script.communicate(timeout=RUNNING)
     assert (script.returncode, out, errors) == (0, "", "")
     assert log.read_text() == "closed\n" * 4
 
@@ -194,7 +199,7 @@ def test_what_is_defined_in_a_script_works_in_workers(start, method):
             print("done")
     """
     script = start(body, method)
-    out, errors = script.communicate(timeout=60)
+    out, errors = script.communicate(timeout=RUNNING)
     assert (script.returncode, out, errors) == (0, "done\n", "")
 
 
@@ -209,7 +214,7 @@ def test_an_error_reaches_the_end_of_the_script_once(start):
             envs.step(actions)
     """
     script = start(body, "forkserver")
-    _, errors = script.communicate(timeout=20)
+    _, errors = script.communicate(timeout=RUNNING)
     assert script.returncode == 1
     assert errors.count("Traceback") == 2, "the parent's, and the environment's within the message"
     # Every lane fails; which worker is heard first is a matter of chance.
