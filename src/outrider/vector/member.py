@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from outrider.errors import EnvironmentFailure, EnvironmentTimeout, WorkerDied
+from outrider.undisturbed import undisturbed
 from outrider.vector.bells import make_bell
 from outrider.vector.bootstrap import WorkerStart
 from outrider.vector.group import OPERATIONS, STARTING
@@ -89,9 +90,17 @@ class Member:
         data = cloudpickle.dumps(message)
         self._header[ASKED] += 1
         self.inbox.ring()
-        # The worker may be gone; whoever waits for it next is told how it died.
-        with contextlib.suppress(OSError, EOFError):
+        try:
             self._wire.send(data, self.sentinel, patience)
+        except (OSError, EOFError):
+            # The worker may be gone; whoever waits for it next is told how it died.
+            return
+        except Exception:
+            # It takes too long, and has been killed.
+            raise
+        except BaseException:
+            self._end_if_torn()
+            raise
 
     @property
     def has_read(self) -> bool:
@@ -130,8 +139,12 @@ class Member:
 
     def catch_up(self) -> None:
         """Read the messages that the worker has sent by its own count."""
-        while self._read < self._header[MAIL]:
-            self._receive()
+        try:
+            while self._read < self._header[MAIL]:
+                self._receive()
+        except BaseException:
+            self._end_if_torn()
+            raise
 
     def read_all(self) -> None:
         """Read the messages that are there."""
@@ -141,16 +154,28 @@ class Member:
         except (EOFError, OSError):
             # Closed by the worker's end; its sentinel says the rest.
             return
+        except BaseException:
+            self._end_if_torn()
+            raise
+
+    def _end_if_torn(self) -> None:
+        """Give up where an interrupt other than Ctrl-C has broken a message off, so that the next is no message."""
+        if self._wire.torn:
+            self._crew.close(FAILING_TIME)
 
     def _receive(self) -> None:
-        try:
-            message = self._wire.receive()
+        """Wait for a message and put it into the mail; where that is interrupted, the next call does it.
+
+        Raises:
+            EnvironmentFailure: it says so, or it cannot be unpickled.
+        """
+        kind, content, error = unpack(self._wire.receive())
+        with undisturbed():
+            self._wire.done()
             self._read += 1
-        except KeyboardInterrupt:
-            # Half a message may have been read, and what follows it could not be understood.
-            self._crew.close(FAILING_TIME)
-            raise
-        kind, content, error = unpack(message)
+            if error is None and kind != "failure":
+                self._mail.append((kind, content))
+                return
         if error is not None:
             content = self._unreadable(kind, error)
         if kind == "failure":
