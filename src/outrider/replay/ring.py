@@ -61,6 +61,7 @@ class Ring:
         columns: dict of trees [rows, ...]: all but the observations.
         obs: tree [rows, ...].
         finals: true last observations of the steps after which an episode ended or was cut.
+        tables: these and whatever else only some rows have, by name.
         open: bool [N], whether what follows the newest step of a lane may continue its episode.
     """
 
@@ -84,6 +85,7 @@ class Ring:
         self.columns: dict[str, Any] = allocate(storage, column_specs(spec), self.rows)
         self.obs = allocate(storage, spec.obs, self.rows)
         self.finals = Sparse(spec.obs, self.rows, storage)
+        self.tables = {"finals": self.finals}
         self.heads, self.tails = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.open = np.zeros(count, np.bool_)
         self._episode, self._step = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -152,7 +154,8 @@ class Ring:
         offsets = np.arange(most)[:, None]
         serials = (self.tails[lanes] + offsets) * self.num_envs + lanes
         rows = (serials if leaving.min() == most else serials[offsets < leaving]).reshape(-1) % self.rows
-        self.finals.drop(rows)
+        for table in self.tables.values():
+            table.drop(rows)
         for listener in self.listeners:
             listener.left(rows)
         self.tails[lanes] = tails
@@ -190,11 +193,18 @@ class Ring:
     def clear(self) -> None:
         """Let go of all steps; serial numbers go on."""
         rows = self.serials() % self.rows
-        self.finals.drop(rows)
+        for table in self.tables.values():
+            table.drop(rows)
         for listener in self.listeners:
             listener.left(rows)
         self.tails[:] = self.heads
         self.open[:] = False
+
+    @property
+    def lane_state(self) -> dict[str, np.ndarray]:
+        """Where each lane stands: arrays [N] by name, which may be written to."""
+        numbers = {"episode": self._episode, "step": self._step}
+        return {"heads": self.heads, "tails": self.tails, "open": self.open, **numbers}
 
     # -- what must hold ----------------------------------------------------------------------------------------------
 
@@ -202,7 +212,7 @@ class Ring:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         leaves = [leaf for leaf in tree.leaves((self.columns, self.obs)) if isinstance(leaf, np.ndarray)]
-        return sum(leaf.nbytes for leaf in leaves) + self.finals.nbytes
+        return sum(leaf.nbytes for leaf in leaves) + sum(table.nbytes for table in self.tables.values())
 
     def check(self) -> None:
         """Verify what holds between any two calls.
@@ -213,7 +223,8 @@ class Ring:
         sizes = self.heads - self.tails
         assert (sizes >= 0).all(), "a lane holds fewer than no steps"
         assert (sizes <= self._shares).all(), "a lane holds more than its share"
-        self.finals.check()
+        for table in self.tables.values():
+            table.check()
         rows = self.serials() % self.rows
         ended = self.columns["terminated"][rows] | self.columns["truncated"][rows] | self.columns["cut"][rows]
         assert ((self.finals.at[rows] != ABSENT) == ended).all(), "ends and last observations do not match"

@@ -27,6 +27,7 @@ class Sparse:
     the ring holds.
 
     Attributes:
+        specs: tree of `LeafSpec` of a value.
         at: int32 [rows of the ring]: the slot, or `ABSENT`, or `UNKNOWN`.
         table: tree of arrays [slots, ...].
 
@@ -40,7 +41,7 @@ class Sparse:
     """
 
     def __init__(self, specs: Tree, rows: int, storage: Storage) -> None:
-        self._specs = specs
+        self.specs = specs
         self._storage = storage
         self.at = np.full(rows, ABSENT, np.int32)
         self.table: Tree = allocate(storage, specs, LEAST)
@@ -99,7 +100,7 @@ class Sparse:
         """Move all values to a table of so many slots."""
         used = np.flatnonzero(self._owner >= 0)
         owners, values = self._owner[used], tree.map(lambda leaf: rows_of(leaf, used), self.table)
-        self.table = allocate(self._storage, self._specs, slots)
+        self.table = allocate(self._storage, self.specs, slots)
         tree.put(self.table, slice(0, len(used)), values)
         self._owner = np.full(slots, -1, np.int64)
         self._owner[: len(used)] = owners
