@@ -21,7 +21,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-GRACE_S = 5.0
+GRACE_S = 30.0
+"""Seconds for what is about to end; only what never ends takes them."""
+
 SHM = Path("/dev/shm")  # noqa: S108 - shared memory lives there; nothing is created
 PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
@@ -137,11 +139,20 @@ def leftovers(before: Snapshot) -> list[str]:
         if thread.is_alive():
             found.append(f"thread {thread.name!r} (daemon={thread.daemon})")
 
-    gc.collect()
-    after = Snapshot.take()
-    found += [f"descriptor {fd} -> {to}" for fd, to in sorted(after.descriptors - before.descriptors)]
-    found += [f"shared memory {SHM / name}" for name in sorted(left_files(after.shm - before.shm))]
+    found += [f"descriptor {fd} -> {to}" for fd, to in sorted(left_descriptors(before))]
+    found += [f"shared memory {SHM / name}" for name in sorted(left_files(Snapshot.take().shm - before.shm))]
     return found
+
+
+def left_descriptors(before: Snapshot) -> frozenset[tuple[int, str]]:
+    """Those that nobody is about to close, such as a thread that has just ended."""
+    deadline = time.monotonic() + GRACE_S
+    while True:
+        gc.collect()
+        left = Snapshot.take().descriptors - before.descriptors
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.2)
 
 
 def left_files(names: frozenset[str]) -> set[str]:

@@ -256,8 +256,8 @@ class FirstFinishersConformance(ArrivalConformance):
         with self.at_gates(tmp_path, [0, 1], 2, workers=2) as (envs, gates):
             send(envs, 0, 1)
             for count in range(2):
-                with interrupted():
-                    envs.recv()
+                with pytest.raises(KeyboardInterrupt):
+                    interrupted(envs)
                 gates[1].open()
                 arrival = envs.recv()
                 assert (arrival.env_id.tolist(), arrival.obs.tolist()) == ([1], [[count + 1]])
@@ -289,15 +289,14 @@ def until(envs: VecEnv, count: int) -> set[int]:
     return set(found)
 
 
-@contextmanager
-def interrupted() -> Iterator[None]:
-    """Expect a Ctrl-C in a wait that would never end: it comes once the block has had time to begin."""
+def interrupted(envs: VecEnv) -> None:
+    """Press Ctrl-C in a wait that would never end, once it has had time to begin."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-        timer.join()
+        timer.start()
+        envs.recv()
     finally:
+        # It has been pressed: nothing else ends the wait.
+        timer.join()
         signal.signal(signal.SIGINT, before)
