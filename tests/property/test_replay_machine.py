@@ -52,7 +52,7 @@ class Machine(RuleBasedStateMachine):
             self.compare(np.array(sorted(expected)), [expected[serial] for serial in sorted(expected)])
 
     def compare(self, serials, places):
-        batch = self.replay._look.gather(serials, np.ones(len(serials)))
+        batch = self.replay._look.gather(serials, np.ones(len(serials)), self.rng)
         windows = [self.model.window(lane, at, self.n_step) for lane, at in places]
         firsts, lasts = [window[0] for window in windows], [window[-1] for window in windows]
         nesting = self.streams.nesting

@@ -19,7 +19,7 @@ from outrider.records.steps import Steps
 from outrider.replay.buffer import ReplayBuffer
 from outrider.replay.samplers import Sampler
 from outrider.replay.storage import Storage
-from outrider.replay.transitions import View
+from outrider.replay.views import View
 from outrider.seeding import lane_seeds, resolve_seed
 from outrider.tree import Tree
 from outrider.undisturbed import undisturbed

@@ -23,7 +23,8 @@ class TransitionBatch:
         obs: tree [B, ...].
         action: tree [B, ...].
         reward: float64 [B]: the discounted sum over the steps of each transition.
-        next_obs: tree [B, ...]: the true observation behind the last step, never one of a reset.
+        next_obs: tree [B, ...]: the true observation behind the last step, never one of a reset; zeros where the
+            episode terminated and nobody knows it.
         terminated: bool [B], of the last step.
         truncated: bool [B], of the last step.
         discount: float64 [B]: gamma to the power of the number of steps; 0 where the episode terminated.

@@ -17,7 +17,8 @@ from outrider.replay.incoming import Writer
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import Sampler, Uniform, whole_number
 from outrider.replay.storage import Storage, storage_of
-from outrider.replay.transitions import Transitions, View
+from outrider.replay.transitions import Transitions
+from outrider.replay.views import View
 from outrider.seeding import resolve_seed
 from outrider.tree import Tree
 
@@ -158,7 +159,7 @@ class ReplayBuffer:
                     explain(expected="steps to sample from", found="none", where="sample", fix="add some first")
                 )
             serials, weights = self._draws.draw(count, self._rng, self._look.accepts)
-            return self._look.gather(serials, weights)
+            return self._look.gather(serials, weights, self._rng)
 
     def update(self, index: np.ndarray, priorities: np.ndarray) -> int:
         """Give steps new priorities.

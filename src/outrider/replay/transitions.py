@@ -5,37 +5,20 @@ from __future__ import annotations
 import importlib
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from outrider import tree
 from outrider.errors import ConfigError, explain
 from outrider.replay.batches import TransitionBatch
+from outrider.replay.gathering import blank, observations, take
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import Accepts, whole_number
-from outrider.replay.sparse import UNKNOWN, rows_of
-from outrider.tree import Tree
+from outrider.replay.sparse import UNKNOWN
+from outrider.replay.views import Look
 
-__all__ = ["Look", "Transitions", "View"]
+if TYPE_CHECKING:
+    import numpy as np
 
-
-class Look(Protocol):
-    """A view at work on one ring."""
-
-    @property
-    def accepts(self) -> Accepts | None:
-        """Says which steps it can begin with; None if that is every one."""
-
-    def gather(self, serials: np.ndarray, weights: np.ndarray) -> Any:
-        """The batch that begins with these steps, int64 [B], of these weights, float64 [B]: copies."""
-
-
-class View(Protocol):
-    """What a sample looks like; the same one may serve several buffers."""
-
-    def start(self, ring: Ring) -> Look:
-        """Begin to look at `ring`."""
+__all__ = ["Transitions"]
 
 
 @dataclass(frozen=True)
@@ -104,19 +87,22 @@ class TransitionLook:
         known: np.ndarray = (self._ring.finals.at[last] != UNKNOWN) | self._ring.columns["terminated"][last]
         return known
 
-    def gather(self, serials: np.ndarray, weights: np.ndarray) -> TransitionBatch:
+    def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> TransitionBatch:
         """See `Look.gather`."""
         ring, columns = self._ring, self._ring.columns
         rows = serials % ring.rows
         last, following, returns, discount = self._follow(serials)
-        taken = {name: _take(columns[name], rows) for name in ("action", "episode_id", "step", "version")}
+        taken = {name: take(columns[name], rows) for name in ("action", "episode_id", "step", "version")}
         for name in ("extras", "info", "obs_info"):
             if columns[name]:
-                taken[name] = _take(columns[name], rows)
+                taken[name] = take(columns[name], rows)
+        next_obs = observations(ring, following)
+        if ring.finals.has_unknown:
+            blank(next_obs, ring.spec.obs, ring.finals.at[last] == UNKNOWN)
         return TransitionBatch(
-            obs=_take(ring.obs, rows),
+            obs=observations(ring, rows),
             reward=returns,
-            next_obs=self._behind(following),
+            next_obs=next_obs,
             terminated=columns["terminated"].take(last),
             truncated=columns["truncated"].take(last),
             discount=discount,
@@ -125,24 +111,3 @@ class TransitionLook:
             env_id=serials % ring.num_envs,
             **taken,
         )
-
-    def _behind(self, following: np.ndarray) -> Tree:
-        """The observations in these rows, or in the slots ~row of the last ones."""
-        final = np.flatnonzero(following < 0)
-        if not len(final):
-            return _take(self._ring.obs, following)
-        slots = ~following[final]
-        following[final] = 0
-
-        def gather(leaf: Any, last: Any) -> np.ndarray:
-            found = rows_of(leaf, following)
-            found[final] = rows_of(last, slots)
-            return found
-
-        return tree.map(gather, self._ring.obs, self._ring.finals.table)
-
-
-def _take(columns: Tree, rows: np.ndarray) -> Tree:
-    if type(columns) is np.ndarray:
-        return columns.take(rows, 0)
-    return tree.map(lambda leaf: rows_of(leaf, rows), columns)

@@ -1,0 +1,65 @@
+"""Copies of rows of a ring: the one place where views read observations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from outrider import tree
+from outrider.replay.ring import Ring
+from outrider.replay.sparse import rows_of
+from outrider.tree import Tree
+
+__all__ = ["behind", "blank", "observations", "part_of", "take"]
+
+
+def take(columns: Tree, rows: np.ndarray) -> Tree:
+    """A copy of rows, int64 [...], of each leaf: a tree [..., *shape of a row]."""
+    if type(columns) is np.ndarray:
+        return columns.take(rows, 0)
+    return tree.map(lambda leaf: rows_of(leaf, rows), columns)
+
+
+def observations(ring: Ring, index: np.ndarray, part: str | None = None) -> Tree:
+    """A copy of observations: a tree [..., *shape of a row].
+
+    Args:
+        ring: where they are.
+        index: int64 [...]: rows, or ~slot where it is among the true last observations.
+        part: a key of observations that are dicts, of which nothing else is wanted.
+    """
+    stored, finals = part_of(ring.obs, part), part_of(ring.finals.table, part)
+    flat = index.reshape(-1)
+    final = np.flatnonzero(flat < 0)
+    if not len(final):
+        return take(stored, index)
+    slots = ~flat[final]
+    # Any row will do in place of those.
+    rows = np.maximum(index, 0)
+
+    def gather(leaf: Any, last: Any) -> np.ndarray:
+        found = rows_of(leaf, rows)
+        found.reshape(len(flat), *found.shape[index.ndim :])[final] = rows_of(last, slots)
+        return found
+
+    return tree.map(gather, stored, finals)
+
+
+def behind(ring: Ring, rows: np.ndarray) -> np.ndarray:
+    """The `index` of the observations behind the steps in these rows, int64 [...]; it must be known where one ended."""
+    slots = ring.finals.at[rows]
+    index: np.ndarray = np.where(slots >= 0, ~slots.astype(np.int64), (rows + ring.num_envs) % ring.rows)
+    return index
+
+
+def blank(columns: Tree, specs: Tree, where: np.ndarray) -> None:
+    """Write zeros, or empty values, to the elements `where`, bool [...], of each leaf of a tree [..., *row]."""
+    count = int(where.sum())
+    if count:
+        tree.map(lambda leaf, spec: leaf.__setitem__(where, spec.zeros(count)), columns, specs)
+
+
+def part_of(columns: Tree, part: str | None) -> Tree:
+    """All columns, or those below a key."""
+    return columns if part is None else columns[part]
