@@ -253,6 +253,7 @@ class Decider:
             observation_space=envs.single_observation_space,
             action_space=envs.single_action_space,
             env_name=envs.name,
+            reward=self._store.frame.rows.specs["reward"],
         )
 
 

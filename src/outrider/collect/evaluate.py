@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from outrider.collect.collector import Collector
+from outrider.collect.stats import mean_of
 from outrider.collect.video import Video, filmed
 from outrider.policies.base import Policy
 from outrider.vector.env import VecEnv
@@ -23,7 +24,7 @@ class Evaluation:
     """Figures of an evaluation.
 
     Attributes:
-        returns: float64 [E], sum of rewards of each episode, in the order of their starts.
+        returns: float64 [E], or [E, k] of vector rewards: sum of rewards of each episode, in the order of their starts.
         lengths: int64 [E], steps of each.
         env_id: int64 [E], the lane of each.
         terminated: bool [E], whether each terminated (otherwise it was truncated).
@@ -35,25 +36,28 @@ class Evaluation:
     terminated: np.ndarray
 
     @property
-    def mean_return(self) -> float:
-        """Mean of the returns."""
-        return float(self.returns.mean())
+    def mean_return(self) -> Any:
+        """Mean of the returns, a float; float64 [k] of vector rewards."""
+        return mean_of(self.returns)
 
     @property
-    def std_return(self) -> float:
-        """Standard deviation of the returns over the episodes."""
-        return float(self.returns.std())
+    def std_return(self) -> Any:
+        """Standard deviation of the returns over the episodes, a float; float64 [k] of vector rewards."""
+        return self.returns.std(axis=0) if self.returns.ndim > 1 else float(self.returns.std())
 
     @property
     def mean_length(self) -> float:
         """Mean length in steps."""
         return float(self.lengths.mean())
 
+    @property
+    def _shown(self) -> str:
+        pairs = zip(np.reshape(self.mean_return, -1), np.reshape(self.std_return, -1), strict=True)
+        text = ", ".join(f"{mean:.6g} +- {std:.6g}" for mean, std in pairs)
+        return f"[{text}]" if self.returns.ndim > 1 else text
+
     def __repr__(self) -> str:
-        return (
-            f"Evaluation(episodes={len(self.returns)}, return={self.mean_return:.6g} +- {self.std_return:.6g}, "
-            f"length={self.mean_length:.6g})"
-        )
+        return f"Evaluation(episodes={len(self.returns)}, return={self._shown}, length={self.mean_length:.6g})"
 
 
 def evaluate(

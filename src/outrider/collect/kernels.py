@@ -24,15 +24,15 @@ def stamp(
         dummy: bool [R], rows that are no steps: they get the id of the episode that begins behind them, and -1 for
             their step; empty where there is none.
         lane_range: (stride, first): row r belongs to lane r % stride; `first` has index 0 in `lanes` and `returns`.
-        reward: float64 by row number.
+        reward: float64 [rows], by row number, or [rows, k] of vector rewards.
         ends: (terminated, truncated, cut), bool by row number.
         columns: (episode_id, step), int64 by row number, written.
         lanes: (ordinal, step), int64 [N]: of the running episode of each lane, updated.
-        returns: float64 [N]: sum of rewards of the running episode of each lane, updated.
+        returns: float64 [N], or [N, k]: sum of rewards of the running episode of each lane, updated.
 
     Returns:
-        lane int64 [E], return float64 [E], length int64 [E] and whether it was cut, bool [E], of the E episodes that
-        ended, in the order of their last rows.
+        lane int64 [E], return float64 [E] or [E, k], length int64 [E] and whether it was cut, bool [E], of the E
+        episodes that ended, in the order of their last rows.
     """
     terminated, truncated, cut = ends
     episode_id, step_column = columns
@@ -44,7 +44,7 @@ def stamp(
         if terminated[row] or truncated[row] or cut[row]:
             count += 1
     ended_lane = np.empty(count, np.int64)
-    ended_return = np.empty(count, np.float64)
+    ended_return = np.empty((count, *returns.shape[1:]), np.float64)
     ended_length = np.empty(count, np.int64)
     ended_cut = np.empty(count, np.bool_)
     count = 0

@@ -25,12 +25,12 @@ class Ledger:
         recorder: sums up what the episodes came to.
     """
 
-    def __init__(self, lanes: range, recorder: Recorder) -> None:
+    def __init__(self, lanes: range, recorder: Recorder, reward_shape: tuple[int, ...] = ()) -> None:
         self.step = np.zeros(len(lanes), np.int64)
         self.recorder = recorder
         self._lanes = lanes
         self._ordinal = np.zeros(len(lanes), np.int64)
-        self._returns = np.zeros(len(lanes), np.float64)
+        self._returns = np.zeros((len(lanes), *reward_shape), np.float64)
 
     def stamp(self, rows: np.ndarray, dummies: Marks, store: Store, columns: Rows) -> None:
         """Write episode ids and step numbers into new `rows`, int64 [R], and count what ended in them.

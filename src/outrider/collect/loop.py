@@ -57,8 +57,9 @@ class Loop:
         self._lanes = envs.lanes
         self.tape = Tape(self._store, envs.info_keys)
         self.want = SOME_INFOS if envs.info_keys else NO_INFOS
-        self.recorder = recorder or Recorder(len(self._lanes))
-        self.ledger = Ledger(self._lanes, self.recorder)
+        reward_shape = self._store.reward.shape[1:]
+        self.recorder = recorder or Recorder(len(self._lanes), reward_shape)
+        self.ledger = Ledger(self._lanes, self.recorder, reward_shape)
         self.decider = Decider(envs, policy, self.tape, terms)
         self.apart = Apart(self)
         self._parking = self._rows(self._store.parking)

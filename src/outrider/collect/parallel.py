@@ -82,7 +82,7 @@ class ParallelCollector(BaseCollector):
         self._crew, _, self._store = hire(plan, backend, run, assignment)
         self._closer = util.Finalize(self, Crew.close, (self._crew,), exitpriority=10)
         self._tape = Tape(self._store, plan.info_keys)
-        self._recorder = Recorder(self.num_envs)
+        self._recorder = Recorder(self.num_envs, self._store.reward.shape[1:])
         self._known_spec: StepSpec | None = None
         self._version = 0
 

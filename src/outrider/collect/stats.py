@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CollectStats", "Recorder"]
+from outrider.records.describe import figures
+
+__all__ = ["CollectStats", "Recorder", "mean_of"]
 
 REMEMBERED = 10_000
 """Episodes whose returns and lengths are kept; the totals count all."""
@@ -24,7 +26,8 @@ class CollectStats:
         discarded: of these, steps that `close` has discarded, or that were just being returned when an interrupt came.
         episodes: episodes that ended, terminated or truncated.
         cuts: episodes that were stopped by us; they are not in the figures below.
-        returns: float64 [e], sums of rewards of the last episodes that ended, at most 10 000, oldest first.
+        returns: float64 [e], or [e, k] of vector rewards: sums of rewards of the last episodes that ended, at most
+            10 000, oldest first.
         lengths: int64 [e], their lengths in steps.
         episodes_per_lane: int64 [N], of all episodes that ended.
         seconds: time spent in calls of the collector.
@@ -45,9 +48,11 @@ class CollectStats:
     env_seconds: float
 
     def __repr__(self) -> str:
+        mean = figures(self.mean_return)
+        mean = f"[{mean}]" if self.returns.ndim > 1 else mean
         return (
             f"CollectStats(steps={self.steps}, carried={self.carried}, episodes={self.episodes}, cuts={self.cuts}, "
-            f"mean_return={self.mean_return:.6g}, mean_length={self.mean_length:.6g}, "
+            f"mean_return={mean}, mean_length={self.mean_length:.6g}, "
             f"steps_per_second={self.steps_per_second:.0f})"
         )
 
@@ -62,9 +67,9 @@ class CollectStats:
         return max(0.0, self.seconds - self.policy_seconds - self.env_seconds)
 
     @property
-    def mean_return(self) -> float:
-        """Mean of `returns`, NaN if there are none."""
-        return float(self.returns.mean()) if len(self.returns) else float("nan")
+    def mean_return(self) -> Any:
+        """Mean of `returns`, a float, NaN if there are none; float64 [k] of vector rewards."""
+        return mean_of(self.returns)
 
     @property
     def mean_length(self) -> float:
@@ -72,18 +77,29 @@ class CollectStats:
         return float(self.lengths.mean()) if len(self.lengths) else float("nan")
 
 
+def mean_of(returns: np.ndarray) -> Any:
+    """Mean of returns [E], a float, or of returns [E, k] for each objective, float64 [k]; NaN without any."""
+    if not len(returns):
+        return np.full(returns.shape[1:], np.nan) if returns.ndim > 1 else float("nan")
+    return returns.mean(axis=0) if returns.ndim > 1 else float(returns.mean())
+
+
 class Recorder:
     """Adds up what happens; `snapshot` makes `CollectStats` of it."""
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, reward_shape: tuple[int, ...] = ()) -> None:
         self.steps = self.discarded = self.episodes = self.cuts = 0
         self.seconds = self.policy_seconds = self.env_seconds = 0.0
         self._per_lane = np.zeros(lanes, np.int64)
-        self._returns: deque[float] = deque(maxlen=REMEMBERED)
+        self._reward_shape = reward_shape
+        self._returns: deque[Any] = deque(maxlen=REMEMBERED)
         self._lengths: deque[int] = deque(maxlen=REMEMBERED)
 
     def add_episodes(self, lanes: np.ndarray, returns: np.ndarray, lengths: np.ndarray, cut: np.ndarray) -> None:
-        """Add episodes that stopped: index of lane, return, length, and whether it was cut, [e] each."""
+        """Add episodes that stopped: index of lane, return, length, and whether it was cut, [e] each.
+
+        Returns of vector rewards are [e, k].
+        """
         if cut.any():
             self.cuts += int(cut.sum())
             lanes, returns, lengths = lanes[~cut], returns[~cut], lengths[~cut]
@@ -100,7 +116,7 @@ class Recorder:
         }
         return CollectStats(
             carried=carried,
-            returns=np.array(self._returns, np.float64),
+            returns=np.array(self._returns, np.float64).reshape(-1, *self._reward_shape),
             lengths=np.array(self._lengths, np.int64),
             episodes_per_lane=self._per_lane.copy(),
             **numbers,
