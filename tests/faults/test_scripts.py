@@ -219,3 +219,33 @@ def test_an_error_reaches_the_end_of_the_script_once(start):
     assert errors.count("Traceback") == 2, "the parent's, and the environment's within the message"
     # Every lane fails; which worker is heard first is a matter of chance.
     assert re.search(r"lane \d, step, process \d+: ValueError: no way", errors)
+
+
+@pytest.mark.parametrize("method", ("forkserver", "spawn"))
+def test_a_worker_that_starts_while_its_parent_ends_says_nothing(start, tmp_path, method):
+    body = """
+        import multiprocessing, pathlib, warnings
+
+        killed = pathlib.Path(sys.argv[2])
+
+        class Reborn(Env):
+            def __init__(self):
+                if killed.exists():
+                    print("made anew", flush=True)
+                    multiprocessing.parent_process().join()
+
+        if __name__ == "__main__":
+            warnings.simplefilter("ignore")
+            backend = outrider.Processes(1, sys.argv[1], on_failure=outrider.Restart())
+            envs = outrider.make_vec(Reborn, 1, backend=backend)
+            envs.reset()
+            killed.touch()
+            os.kill(envs.worker_pids[0], signal.SIGKILL)
+            envs.step(actions[:1])
+    """
+    script = start(body, method, tmp_path / "killed")
+    assert script.stdout.readline() == "made anew\n"
+    script.kill()
+    # This ends when the worker has.
+    _, errors = script.communicate(timeout=SLOW)
+    assert errors == ""

@@ -134,8 +134,14 @@ class Channel:
         os._exit(1)
 
     def send(self, kind: str, content: Any) -> None:
-        """Send a message and let the parent know."""
-        self._connection.send_bytes(pack(kind, content))
+        """Send a message and let the parent know, if there is one."""
+        data = pack(kind, content)
+        try:
+            self._connection.send_bytes(data)
+        except OSError:
+            # It has gone, or has closed its end; nobody needs to read of that.
+            self.orphaned = True
+            return
         self.header[MAIL] += 1
         self._outbox.ring()
 
