@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
 import numpy as np
 
+from outrider.dataset.spec_json import spec_from_json
 from outrider.errors import ConfigError, OutriderError, explain
+from outrider.records import arrays
 from outrider.records.episodes import Episodes
 from outrider.records.rollout import Rollout
 from outrider.records.step_spec import StepSpec
 from outrider.records.steps import Steps
 from outrider.replay.adding import Adder
+from outrider.replay.archive import Reader, write
+from outrider.replay.archive import Writer as FileWriter
+from outrider.replay.described import describe, revive
 from outrider.replay.incoming import Writer
+from outrider.replay.prefetch import Batches
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import Sampler, Uniform, whole_number
+from outrider.replay.saving import describe_spec, restore_ring, write_ring
 from outrider.replay.storage import Storage, storage_of
 from outrider.replay.transitions import Transitions
 from outrider.replay.views import View
@@ -80,6 +88,7 @@ class ReplayBuffer:
         self._draws = self.sampler.start(self._ring)
         self._rng = np.random.default_rng(resolve_seed(seed))
         self._lock = threading.RLock()
+        self._cleared = 0
 
     def __len__(self) -> int:
         """How many steps it holds."""
@@ -190,6 +199,109 @@ class ReplayBuffer:
         """Let go of all steps."""
         with self._lock:
             self._ring.clear()
+            self._cleared += 1
+
+    def batches(self, size: int, *, prefetch: int = 2, device: Any = None) -> Batches:
+        """An endless iterator over samples, of which the next ones are assembled ahead in a thread.
+
+        Close it, or use it as a context manager. What was assembled before `clear` is not returned.
+
+        Args:
+            size: samples in each batch.
+            prefetch: how many batches are assembled ahead, at least 1. They were drawn before the one that you have
+                was used, with the priorities of that moment.
+            device: None: NumPy arrays; else torch tensors there, through pinned memory where it is a GPU.
+
+        Raises:
+            ConfigError: at once, if one of the numbers is none.
+
+        Example:
+            >>> from outrider.records import Rollout, StepSpec
+            >>> from outrider.spec import LeafSpec
+            >>> spec = StepSpec(obs=LeafSpec((3,), np.dtype("f4")), action=LeafSpec((), np.dtype("i8")), num_envs=2)
+            >>> replay = ReplayBuffer(100, spec)
+            >>> added = replay.extend(Rollout.zeros(spec, 20))
+            >>> with replay.batches(8) as batches:
+            ...     next(batches).obs.shape
+            (8, 3)
+        """
+        size = whole_number(size, 1, "batches(size)")
+        ahead = whole_number(prefetch, 1, "batches(prefetch)")
+
+        def draw() -> tuple[int, Any]:
+            with self._lock:
+                number, batch = self._cleared, self.sample(size)
+            if device is not None:
+                batch = arrays.converter().through_pinned_memory(batch.torch(), device)
+            return number, batch
+
+        return Batches(draw, lambda: self._cleared, ahead)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file, which is replaced in one step: whoever is interrupted leaves the old one.
+
+        What was added last is the newest thing in it; other threads wait meanwhile. The file is a zip archive of
+        `.npy` files, as large as the rows that are in use.
+
+        Raises:
+            ReplayError: the file cannot be written; an older one is still there then.
+        """
+
+        def fill(file: FileWriter) -> dict[str, Any]:
+            write_ring(file, self._ring)
+            state = self._draws.state()
+            for name, value in state.items():
+                if isinstance(value, np.ndarray):
+                    file.array(f"draws/{name}", value)
+            return {
+                "capacity": self.capacity,
+                "spec": describe_spec(self.spec),
+                "view": describe(self.view),
+                "sampler": describe(self.sampler),
+                "draws": {name: value for name, value in state.items() if not isinstance(value, np.ndarray)},
+                "rng": self._rng.bit_generator.state,
+                "lanes": self._writer.lane_numbers,
+            }
+
+        with self._lock:
+            write(path, fill)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        view: View | None = None,
+        sampler: Sampler | None = None,
+        storage: Storage | str = "memory",
+    ) -> ReplayBuffer:
+        """Make the buffer that was saved; it samples what that one would have, and episodes that ran are cut.
+
+        Args:
+            path: of the file, which is not needed afterwards.
+            view: instead of the one that it was saved with; needed where that has functions.
+            sampler: likewise. One of another class begins anew: priorities, for example, are those of new steps.
+            storage: see `ReplayBuffer`.
+
+        Raises:
+            ReplayError: the file is missing, torn, or of something else.
+        """
+        with Reader(path) as file:
+            meta = file.meta
+            saved = meta["sampler"]["class"]
+            buffer = cls(
+                meta["capacity"],
+                spec_from_json(meta["spec"]),
+                view=view or revive(meta["view"], "view"),
+                sampler=sampler or revive(meta["sampler"], "sampler"),
+                storage=storage,
+            )
+            restore_ring(file, buffer._ring)
+            if type(buffer.sampler).__qualname__ == saved:
+                buffer._draws.restore(file.arrays("draws") | meta["draws"])
+            buffer._rng.bit_generator.state = meta["rng"]
+            buffer._writer.lane_numbers = meta["lanes"]
+        return buffer
 
     def check(self) -> None:
         """Verify what holds between any two calls.

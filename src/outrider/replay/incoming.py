@@ -118,6 +118,16 @@ class Writer:
         self.lanes.update(zip(new, range(len(self.lanes), self._count), strict=False))
         return np.array([self.lanes[number] for number in numbers.tolist()], np.int64)[inverse]
 
+    @property
+    def lane_numbers(self) -> list[tuple[int, int]] | None:
+        """Pairs of env_id and lane, once steps have come; may be set to what it was in another buffer."""
+        return None if self.lanes is None else list(self.lanes.items())
+
+    @lane_numbers.setter
+    def lane_numbers(self, pairs: list[tuple[int, int]] | None) -> None:
+        self.lanes = None if pairs is None else {int(env_id): int(lane) for env_id, lane in pairs}
+        self._are_same = bool(pairs) and all(env_id == lane for env_id, lane in pairs or ())
+
     # -- whole blocks ------------------------------------------------------------------------------------------------
 
     def _is_block(self, rollout: Rollout) -> bool:

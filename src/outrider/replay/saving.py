@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from outrider import tree
 from outrider.dataset.ragged_text import decode, encode
+from outrider.dataset.spec_json import spec_to_json
+from outrider.errors import ConfigError
+from outrider.records.step_spec import StepSpec
 from outrider.replay.archive import Reader, Writer
 from outrider.replay.ring import Ring, column_specs
 from outrider.replay.sparse import UNKNOWN
 from outrider.spec import LeafSpec, RaggedSpec
 from outrider.values import objects
 
-__all__ = ["restore_ring", "write_ring"]
+__all__ = ["describe_spec", "restore_ring", "write_ring"]
+
+
+def describe_spec(spec: StepSpec) -> dict[str, Any]:
+    """A spec as JSON, without its spaces where these have no description: no row depends on them."""
+    try:
+        return spec_to_json(spec)
+    except ConfigError:
+        return spec_to_json(replace(spec, observation_space=None, action_space=None))
 
 
 def write_ring(writer: Writer, ring: Ring) -> None:

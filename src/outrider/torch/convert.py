@@ -12,9 +12,12 @@ import torch
 from outrider import tree
 from outrider.errors import SpecError, explain
 
-__all__ = ["concatenate", "record", "tensor"]
+__all__ = ["concatenate", "record", "tensor", "through_pinned_memory"]
 
 R = TypeVar("R")
+
+SINGLE = {"reward", "discount", "weight"}
+"""Columns of double precision that networks want in single."""
 
 
 def tensor(array: Any, device: Any = None, path: str = "array") -> torch.Tensor:
@@ -52,7 +55,9 @@ def concatenate(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def record(source: R, device: Any = None) -> R:
-    """Return a record of the same class with tensors on `device`; the reward becomes float32, numbers and slices stay.
+    """Return a record of the same class with tensors on `device`; numbers and slices stay.
+
+    What is computed with, reward, discount and weight, becomes float32.
 
     Ragged leaves, arrays of objects, stay as well.
 
@@ -70,8 +75,25 @@ def record(source: R, device: Any = None) -> R:
     for field in dataclasses.fields(source):
         if field.init:
             columns[field.name] = _column(getattr(source, field.name), device, field.name)
-    columns["reward"] = columns["reward"].to(torch.float32)
+    for name in SINGLE & columns.keys():
+        columns[name] = columns[name].to(torch.float32)
     return type(source)(**columns)
+
+
+def through_pinned_memory(source: R, device: Any) -> R:
+    """Return a record of tensors on the CPU on `device`: a GPU copies out of pinned memory while others work.
+
+    Without a GPU at `device` it is a plain move.
+    """
+    target = torch.device(device)
+
+    def move(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return (leaf.pin_memory() if target.type == "cuda" else leaf).to(target, non_blocking=True)
+
+    columns = {field.name: getattr(source, field.name) for field in dataclasses.fields(source) if field.init}  # type: ignore[arg-type]  # a record
+    return type(source)(**{name: tree.map(move, column) for name, column in columns.items()})
 
 
 def _column(column: tree.Tree, device: Any, name: str) -> tree.Tree:

@@ -1,0 +1,52 @@
+"""Views and samplers as JSON: the name of their class, and its fields where these are plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+from outrider.errors import ReplayError, explain
+
+__all__ = ["describe", "revive"]
+
+HOME = "outrider.replay."
+PLAIN = (bool, int, float, str, type(None))
+
+
+def describe(part: Any) -> dict[str, Any]:
+    """Say what a view or sampler is; "fields" is None where one of them is a function or another object.
+
+    Example:
+        >>> from outrider.replay.transitions import Transitions
+        >>> describe(Transitions(n_step=3, gamma=0.5))["fields"]
+        {'n_step': 3, 'gamma': 0.5}
+    """
+    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    kind = type(part)
+    plain = all(isinstance(value, PLAIN) for value in fields.values())
+    return {"module": kind.__module__, "class": kind.__qualname__, "fields": fields if plain else None}
+
+
+def revive(described: dict[str, Any], argument: str) -> Any:
+    """Make the view or sampler that `describe` has described.
+
+    Args:
+        described: what it said.
+        argument: the argument of `load` by which it can be given instead.
+
+    Raises:
+        ReplayError: it is not one of Outrider's, or not all of it was plain.
+    """
+    name = f"{described['module']}.{described['class']}"
+    if described["fields"] is None or not name.startswith(HOME):
+        raise ReplayError(
+            explain(
+                expected=f"{argument}=..., because the file cannot hold functions or classes of your own",
+                found=f"a {name}",
+                where="ReplayBuffer.load",
+                fix=f"pass {argument}= to `load`, as it was when the buffer was made",
+            )
+        )
+    kind = getattr(importlib.import_module(described["module"]), described["class"])
+    return kind(**described["fields"])
