@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from helpers.cli import SCRIPT, assert_same_steps, outrider, started, stored
+from helpers.patience import RUNNING
 from outrider import Dataset
 from outrider.cli import collect as module
 from outrider.cli.checks import workers_of
@@ -256,14 +257,14 @@ def test_debugging_shows_the_traceback(tmp_path, policy, monkeypatch, flag):
         assert "raise ArithmeticError" in output
     else:
         process = started(*arguments)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=RUNNING)
         assert process.returncode == 1
         assert (out, "Traceback" in err) == ("", False)
 
 
 def test_no_escape_codes_where_there_is_no_terminal(tmp_path):
     process = started("collect", "CartPole-v1", "--steps", 30_000, "--out", tmp_path / "d")
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=RUNNING)
     assert process.returncode == 0, err
     assert "\x1b" not in out + err
     assert "\r" not in out + err
@@ -277,7 +278,7 @@ def test_warnings_become_notes_without_colour(tmp_path):
         "    return gymnasium.make('CartPole-v1')\n"
     )
     process = started("collect", f"{path}:make", "--steps", 100, "--out", tmp_path / "d")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=RUNNING)
     assert process.returncode == 0
     assert err == "outrider: note: WARN: mind the gap\n"
 

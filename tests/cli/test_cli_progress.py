@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.cli import started
+from helpers.patience import RUNNING
 from outrider.cli.progress import progress_bar
 
 
@@ -38,7 +39,7 @@ def test_bar_on_a_terminal(tmp_path, unit):
     os.close(theirs)
     shown = read_all(ours)
     os.close(ours)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=RUNNING)
     assert process.returncode == 0
     assert re.search(rf"\d/{count:,} {unit}", shown)
     assert re.search(r"[\d,]+ steps/s", shown)

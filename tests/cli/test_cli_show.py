@@ -6,6 +6,7 @@ import re
 import pytest
 
 from helpers.cli import outrider, started
+from helpers.patience import RUNNING
 from outrider import Dataset
 
 
@@ -85,5 +86,5 @@ def test_a_pipe_that_is_closed(dataset):
     process = started("show", dataset)
     process.stdout.close()
     assert "Traceback" not in process.stderr.read()
-    process.wait(timeout=30)
+    process.wait(timeout=RUNNING)
     process.stderr.close()

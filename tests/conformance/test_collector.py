@@ -46,6 +46,8 @@ class TestFirstFinishers(OverProcesses):
     """Lanes at their own pace: a decision for whichever have arrived, one at least."""
 
     lockstep = False
+    # Which episodes come is not the same in every run: five and a half standard errors, where others have four.
+    tolerance = 0.62
 
     @contextmanager
     def make(self, plan, policy, seed):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.patience import RUNNING
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -40,7 +42,7 @@ def test_example_runs(code, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=RUNNING,
         check=False,
     )
     assert result.returncode == 0, result.stderr

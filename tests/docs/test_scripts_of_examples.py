@@ -5,12 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from helpers.patience import RUNNING
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name, *arguments):
     command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=RUNNING, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

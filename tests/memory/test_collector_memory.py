@@ -47,7 +47,8 @@ class Scale:
 
     def __init__(self, pids):
         self.pids = pids or ["self"]
-        self.kind = "Pss_Shmem:" if pids else "Pss_Anon:"
+        # What was moved to the disk meanwhile is counted, too; of workers it may be their own.
+        self.kind = ("Pss_Shmem:",) if pids else ("Pss_Anon:", "SwapPss:")
         self.start = 0.0
         self.start = self.read()
 

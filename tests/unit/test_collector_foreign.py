@@ -228,11 +228,14 @@ def test_a_pool_and_its_asynchronous_side_give_each_lane_the_same_rows():
             assert [len(some) for some in steps] == [7, 150, 43]
             found.append(lanes_of(outrider.records.Steps.concatenate(steps)))
     for other in found[1:]:
+        compared = 0
         for mine, theirs in zip(found[0], other, strict=True):
             rows = min(len(mine["reward"]), len(theirs["reward"]))
-            assert rows > 20
+            compared += rows
             for name, column in mine.items():
                 assert np.array_equal(column[:rows], theirs[name][:rows]), name
+        # Of the 50 rows that each lane has in lockstep: if one lane takes all steps, those of that lane.
+        assert compared >= 50
 
 
 @pytest.mark.parametrize("settings", ({}, {"batch_size": 3}, {"batch_size": 1}))

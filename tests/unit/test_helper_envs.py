@@ -9,6 +9,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from helpers.envs import CounterEnv, FaultyEnv, NestedEnv, RandomLengthEnv
+from helpers.patience import SLOW
 
 
 @pytest.mark.parametrize("make", (CounterEnv, RandomLengthEnv, NestedEnv, FaultyEnv))
@@ -88,7 +89,7 @@ def test_faulty_hangs_until_released():
     thread.join(timeout=0.2)
     hung = thread.is_alive()
     FaultyEnv.release.set()
-    thread.join(timeout=10.0)
+    thread.join(timeout=SLOW)
     FaultyEnv.release.clear()
     assert hung
     assert not thread.is_alive()

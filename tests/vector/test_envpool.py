@@ -180,7 +180,10 @@ def test_an_asynchronous_pool_returns_batches(num_envs, batch_size):
         counts, steps = zeros(num_envs), zeros(num_envs)
         assert len(obs) == num_envs
         envs.send(zeros(num_envs))
-        for _ in range(60):
+        turns = 0
+        # Whoever is ready comes first: it may take long until each has come.
+        while turns < 60 or not counts.all():
+            turns += 1
             arrival = envs.recv()
             lanes = arrival.env_id
             assert len(lanes) == batch_size
@@ -191,7 +194,6 @@ def test_an_asynchronous_pool_returns_batches(num_envs, batch_size):
                 assert bool(arrival.truncated[at]) == (steps[lane] == LIMIT) == (lane in arrival.ended)
             counts[lanes] += 1
             envs.send(zeros(batch_size), np.sort(lanes))
-        assert (counts > 0).all()
         # What is under way is dropped, and a batch that is not whole is filled up with lanes that are reset anyway.
         envs.reset()
         if num_envs % batch_size == 0:
