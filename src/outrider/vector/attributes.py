@@ -32,7 +32,8 @@ class Attributes:
 
         Raises:
             ConfigError: `name` is "reset", "step" or "close".
-            EnvironmentFailure: an environment has no such attribute, or the method raised. Nothing is closed.
+            EnvironmentFailure: an environment has no such attribute, or the method raised. Nothing is closed. A worker
+                that dies or hangs in it ends all environments, unless `on_failure` says otherwise.
         """
         if name in NOT_CALLED:
             raise ConfigError(

@@ -310,11 +310,14 @@ class ProcessDriver(Driver):
 
     def _ask(self, requests: dict[int, list[Any]]) -> dict[int, tuple[str, Any]]:
         members, watch = self._crew.members, self._watch
+        found: dict[int, tuple[str, Any]] = {}
         for index, some in requests.items():
             if watch is not None:
                 watch.questioned(index)
-            members[index].send(("call", some))
-        found: dict[int, tuple[str, Any]] = {}
+            try:
+                members[index].send(("call", some))
+            except EnvironmentFailure as error:
+                found |= self._unanswered(error)
         while True:
             # The clock of a worker that has answered must not go on because another one has not.
             for index in requests.keys() - found.keys():
@@ -323,9 +326,16 @@ class ProcessDriver(Driver):
                     found[index] = answer
                     if watch is not None:
                         watch.answered(index)
-            if len(found) == len(requests):
+            if requests.keys() <= found.keys():
                 return found
-            self._crew.listen()
+            try:
+                self._crew.listen()
+            except EnvironmentFailure as error:
+                found = self._unanswered(error) | found
+
+    def _unanswered(self, error: EnvironmentFailure) -> dict[int, tuple[str, Any]]:
+        """What stands for the answer of a worker that will not give one; here, nothing does."""
+        raise error
 
     def close(self) -> list[EnvironmentFailure]:
         """See `Driver.close`."""

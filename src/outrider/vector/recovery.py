@@ -37,7 +37,9 @@ class Restart:
 
     One that raises is closed and made anew in its own worker, whose other lanes notice nothing. A worker that is
     killed, exits or hangs is replaced by a new one with all its lanes. The episodes that were open in these lanes are
-    cut; the seeds of the new ones have not been used before. Each restart is a warning, and is counted.
+    cut; the seeds of the new ones have not been used before. What `set_attr` has set is not set again. A worker that
+    dies in a `call`, `get_attr` or `set_attr` is replaced, too, and the failure is raised: its answer is lost. Each
+    restart is a warning, and is counted.
 
     Args:
         max_restarts: how often one environment, or one worker, may be restarted within `window`; if it fails once more,

@@ -44,13 +44,26 @@ class _Surviving(FirstFinishers):
         return pids.index(error.pid) if error.pid in pids else None
 
     def call(self, lanes: Sequence[int], operation: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """See `Driver.call`. A worker that has died before is noticed first; one that dies in it ends everything."""
+        """See `Driver.call`. A worker that dies or hangs in it is treated as in a step; its answer is that error."""
         self._check_open()
         try:
             self._crew.listen(0)
         except EnvironmentFailure as error:
             self._survive(error)
         return super().call(lanes, operation, name, arguments)
+
+    def _unanswered(self, error: EnvironmentFailure) -> dict[int, tuple[str, Any]]:
+        index = self._worker_of(error)
+        # It may have answered before it died.
+        answer = None if index is None else self._crew.members[index].find("results", "refused")
+        self._survive(error)
+        if index is None:
+            return {}
+        if self._watch is not None:
+            self._watch.answered(index)
+        fate = "begin anew" if self.rebuilds else "are dropped"
+        error.add_note(f"the answer of this worker is lost, and its lanes {fate}; the others are as they were")
+        return {index: answer or ("refused", error)}
 
 
 class RestartingDriver(_Surviving):
