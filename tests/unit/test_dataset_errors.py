@@ -6,14 +6,13 @@ import json
 import multiprocessing
 import os
 import resource
-import signal
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+from helpers.ctrl_c import CtrlC
 from helpers.stored_runs import assert_stored, fixed_plan, pieces_of, record_of, stored_runs
 from outrider.dataset import Dataset, stored
 from outrider.dataset.column import Column
@@ -332,15 +331,10 @@ def test_a_file_that_may_not_grow(dataset):
     assert_stored(dataset, expected(*PIECES[:2]), PLAN)
 
 
-def press_ctrl_c():
-    """Interrupt the main thread, from whatever thread this is called in."""
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-
 @pytest.mark.parametrize("after", (False, True))
 def test_ctrl_c_leaves_an_append_done_or_undone(tmp_path, monkeypatch, after):
     outcomes = set()
-    for dataset, failure in each_file(tmp_path, monkeypatch, press_ctrl_c, after=after):
+    for dataset, failure in each_file(tmp_path, monkeypatch, CtrlC(monkeypatch), after=after):
         error = error_of_append(dataset, failure, KeyboardInterrupt)
         assert (error is not None) == failure.struck
         if error is None:
