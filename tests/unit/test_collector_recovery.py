@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import outrider
-from outrider.errors import EnvironmentFailure
+from outrider.errors import ConfigError, EnvironmentFailure
 from outrider.testing.traced import TracedPolicy
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(made anew|goes on without|dropped|restart):RuntimeWarning")
@@ -204,3 +204,23 @@ def test_a_lane_that_is_dropped_in_the_middle_of_an_episode_leaves_it_to_the_oth
         episodes = collector.episodes(9, quota="per_env")
         assert np.bincount(episodes.env_id).tolist() == [1, 8]
         assert all(episode.is_complete for episode in episodes)
+
+
+def test_no_rollout_has_fewer_lanes_than_were_asked_for(wait_for):
+    with (
+        make(wait_for, outrider.Drop(), ((4,),), (), ()) as envs,
+        outrider.Collector(envs, TracedPolicy(), seed=0) as collector,
+    ):
+        with pytest.raises(ConfigError, match=r"at most 2 lanes: 1 of 3 have failed and were dropped, found 3.*fewer"):
+            collector.rollout(6, lanes=3)
+        before = collector.stats.steps
+        assert collector.stats.carried == before >= 12
+        with pytest.raises(ConfigError, match="at most 2 lanes"):
+            collector.rollout(1, lanes=3)
+        assert collector.stats.steps == before
+        # What was collected is there, and nothing is missing from it.
+        rollout = collector.rollout(6, lanes=2)
+        assert rollout.env_id.tolist() == [1, 2]
+        assert rollout.step.tolist() == [[t, t] for t in range(6)]
+        check(rollout.flatten())
+        assert collector.rollout(2).env_id.tolist() == [1, 2]

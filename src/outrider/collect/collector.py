@@ -79,6 +79,7 @@ class Collector(BaseCollector):
                 )
             )
         envs.check_open()
+        _check_lead(envs, options)
         self.seed = resolve_seed(seed)
         self.num_envs = envs.num_envs
         self._envs = envs
@@ -148,6 +149,19 @@ class Collector(BaseCollector):
 
     def _end(self) -> None:
         """The environments belong to whoever made them."""
+
+
+def _check_lead(envs: VecEnv, options: CollectOptions) -> None:
+    """Refuse to let lanes run ahead where each step waits for all of them."""
+    if options.lead > 1 and envs.driver.wait_for is None:
+        raise ConfigError(
+            explain(
+                expected="lead=1: the backend of these environments waits for all lanes, so that none can run ahead",
+                found=options.lead,
+                where="CollectOptions(lead=...)",
+                fix="leave it out, or let lanes go at their own pace with e.g. Processes(wait_for=1)",
+            )
+        )
 
 
 def _check_resets(envs: VecEnv) -> None:

@@ -9,7 +9,14 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from outrider.collect.requests import check_lane_count, check_open, check_quota, check_request, check_rows
+from outrider.collect.requests import (
+    check_lane_count,
+    check_lanes_left,
+    check_open,
+    check_quota,
+    check_request,
+    check_rows,
+)
 from outrider.collect.stats import CollectStats, Recorder
 from outrider.collect.tape import Tape
 from outrider.records.episodes import Episodes
@@ -60,14 +67,16 @@ class BaseCollector(ABC):
 
         Raises:
             ConfigError: `length` or `lanes` is not a positive integer, or `lanes` more than there are; nothing is
-                stepped then.
+                stepped then. Or so many lanes were dropped meanwhile that fewer are left: rows are kept.
             EnvironmentFailure, PolicyError: the environments or the policy failed.
         """
         check_request(length, "rollout(length)", 1)
         check_lane_count(lanes, self.num_envs)
         self._check_open()
+        check_lanes_left(lanes, len(self._lanes_left()), self.num_envs)
         self._reach(length, lanes or self.num_envs)
         left = self._lanes_left()
+        check_lanes_left(lanes, len(left), self.num_envs)
         if lanes is None and len(left) == self.num_envs:
             return self._hand_out(lambda: self._tape.take_rollout(length))
         return self._hand_out(lambda: self._tape.take_lanes(length, lanes or len(left), left))

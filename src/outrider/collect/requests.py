@@ -6,7 +6,7 @@ from outrider.errors import ClosedError, ConfigError, explain
 from outrider.records.step_spec import StepSpec
 from outrider.vector.plan import check_count
 
-__all__ = ["check_lane_count", "check_open", "check_quota", "check_request", "check_rows"]
+__all__ = ["check_lane_count", "check_lanes_left", "check_open", "check_quota", "check_request", "check_rows"]
 
 
 def check_request(count: object, where: str, least: int) -> None:
@@ -31,6 +31,24 @@ def check_lane_count(lanes: object, num_envs: int) -> None:
                 found=lanes,
                 where="rollout(lanes=...)",
                 fix="ask for fewer, or leave it out for all of them",
+            )
+        )
+
+
+def check_lanes_left(lanes: int | None, left: int, num_envs: int) -> None:
+    """Refuse a number of lanes that there no longer are.
+
+    Raises:
+        ConfigError: so many have been dropped that fewer are left.
+    """
+    if lanes is not None and lanes > left:
+        raise ConfigError(
+            explain(
+                expected=f"at most {left} lanes: {num_envs - left} of {num_envs} have failed and were dropped",
+                found=lanes,
+                where="rollout(lanes=...)",
+                fix="ask for fewer, or leave it out for all that are left; rows that were collected are kept for the "
+                "next call, and `envs.dropped` says who is gone",
             )
         )
 

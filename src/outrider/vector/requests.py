@@ -113,14 +113,23 @@ def check_mask(mask: Any, num_envs: int) -> np.ndarray:
         ConfigError: it is not a bool array [num_envs] with at least one True; a `MaskTypeError` if its type is wrong.
     """
     typed = isinstance(mask, np.ndarray) and mask.dtype == np.bool_
-    if not typed or mask.shape != (num_envs,) or not mask.any():
+    if not typed or mask.shape != (num_envs,):
         kind = ConfigError if typed else MaskTypeError
         raise kind(
             explain(
-                expected=f"a bool array [{num_envs}] with at least one True",
+                expected=f"a bool array [{num_envs}], one for each lane",
                 found=f"shape {mask.shape}, dtype {mask.dtype}" if isinstance(mask, np.ndarray) else repr(mask),
                 where="options['reset_mask']",
-                fix="mark the lanes to reset",
+                fix="pass such an array, in which the lanes to reset are True",
+            )
+        )
+    if not mask.any():
+        raise ConfigError(
+            explain(
+                expected="at least one lane to reset",
+                found="none: the mask is all False",
+                where="options['reset_mask']",
+                fix="call reset only where a lane has ended, e.g. `if mask.any():`",
             )
         )
     return np.flatnonzero(mask)
