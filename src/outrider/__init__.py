@@ -8,7 +8,8 @@
     evaluate, Video              returns and lengths of whole episodes, and what they looked like
     Policy, RandomPolicy         what decides; functions do too, and outrider.torch.TorchPolicy
     Rollout, Steps, Episodes     what comes back; Episode, Padded, StepSpec
-    ReplayBuffer                 the newest steps, and samples of them: Transitions, Uniform, Memmap
+    ReplayBuffer                 the newest steps, and samples of them: Transitions, Memmap
+    Uniform, Prioritized         how to sample; WithoutReplacement, Newest, Stale
     Dataset                      episodes on disk
     OutriderError                what is raised, with a class for each kind of cause
 
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
     from outrider.records import Steps as Steps
     from outrider.records import StepSpec as StepSpec
     from outrider.replay.buffer import ReplayBuffer as ReplayBuffer
+    from outrider.replay.epochs import WithoutReplacement as WithoutReplacement
+    from outrider.replay.prioritized import Prioritized as Prioritized
+    from outrider.replay.recent import Newest as Newest
+    from outrider.replay.recent import Stale as Stale
     from outrider.replay.samplers import Uniform as Uniform
     from outrider.replay.storage import Memmap as Memmap
     from outrider.replay.transitions import Transitions as Transitions
@@ -92,7 +97,11 @@ _HOMES = {
     "Memmap": "outrider.replay.storage",
     "ReplayBuffer": "outrider.replay.buffer",
     "Transitions": "outrider.replay.transitions",
+    "Newest": "outrider.replay.recent",
+    "Prioritized": "outrider.replay.prioritized",
+    "Stale": "outrider.replay.recent",
     "Uniform": "outrider.replay.samplers",
+    "WithoutReplacement": "outrider.replay.epochs",
     "Drop": "outrider.vector.recovery",
     "Envs": "outrider.vector.plan",
     "Inline": "outrider.vector.inline",

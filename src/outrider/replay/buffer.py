@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from outrider.dataset.spec_json import spec_from_json
-from outrider.errors import ConfigError, OutriderError, explain
+from outrider.errors import ConfigError, explain
 from outrider.records import arrays
 from outrider.records.episodes import Episodes
 from outrider.records.rollout import Rollout
@@ -102,7 +102,17 @@ class ReplayBuffer:
     @property
     def nbytes(self) -> int:
         """Bytes of all its arrays, whether rows have been written yet or not."""
-        return self._ring.nbytes
+        return self._ring.nbytes + self._draws.nbytes
+
+    @property
+    def has_priorities(self) -> bool:
+        """Whether the sampler has priorities, which `update` changes."""
+        return self._draws.has_priorities
+
+    @property
+    def stale_updates(self) -> int:
+        """How many priorities came for steps that were not there any more, in all calls of `update`."""
+        return self._draws.stale_updates
 
     def extend(self, record: Rollout | Steps | Episodes) -> int:
         """Add all steps of a record, copied; return how many.
@@ -168,32 +178,28 @@ class ReplayBuffer:
 
         Raises:
             ConfigError: `count` is less than 1.
-            OutriderError: it holds nothing that could be drawn.
+            OutriderError: it holds too little that could be drawn.
         """
         count = whole_number(count, 1, "sample(count)")
         with self._lock:
-            if not len(self._ring):
-                raise OutriderError(
-                    explain(expected="steps to sample from", found="none", where="sample", fix="add some first")
-                )
             serials, weights = self._draws.draw(count, self._rng, self._look.accepts)
             return self._look.gather(serials, weights, self._rng)
 
-    def update(self, index: np.ndarray, priorities: np.ndarray) -> int:
+    def update(self, index: Any, priorities: Any) -> int:
         """Give steps new priorities.
 
         Args:
-            index: int64 [n], from a batch.
-            priorities: [n], finite and 0 or more.
+            index: int64 [n], from a batch; an array, or a tensor in the memory of the CPU.
+            priorities: likewise, [n], finite and 0 or more.
 
         Returns:
             How many of the steps were not there any more; theirs are ignored.
 
         Raises:
-            ConfigError: the sampler has no priorities, or these are none.
+            ConfigError: the sampler has no priorities, or these are none; nothing is changed then.
         """
         with self._lock:
-            return self._draws.update(np.asarray(index), np.asarray(priorities))
+            return self._draws.update(index, priorities)
 
     def clear(self) -> None:
         """Let go of all steps."""
@@ -299,6 +305,8 @@ class ReplayBuffer:
             restore_ring(file, buffer._ring)
             if type(buffer.sampler).__qualname__ == saved:
                 buffer._draws.restore(file.arrays("draws") | meta["draws"])
+            else:
+                buffer._draws.begin()
             buffer._rng.bit_generator.state = meta["rng"]
             buffer._writer.lane_numbers = meta["lanes"]
         return buffer
@@ -311,3 +319,4 @@ class ReplayBuffer:
         """
         with self._lock:
             self._ring.check()
+            self._draws.check()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["windows"]
+__all__ = ["advance", "windows"]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
@@ -52,3 +52,22 @@ def windows(serials: Any, heads: Any, ends: Any, reward: Any, steps: int, gamma:
         else:
             following[i] = (row + lanes) % rows
     return last, following, returns, discount
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
+def advance(marks: Any, tails: Any, heads: Any, versions: Any, oldest: int) -> None:
+    """Move the mark of each lane to its first step whose version is `oldest` or later, or behind its newest step.
+
+    Args:
+        marks: int64 [N], positions; they never move back.
+        tails: int64 [N], the position of the oldest step of each lane.
+        heads: int64 [N], the position of the next one.
+        versions: int64 [rows].
+        oldest: the oldest version that counts.
+    """
+    rows, lanes = len(versions), len(heads)
+    for lane in range(lanes):
+        position = max(marks[lane], tails[lane])
+        while position < heads[lane] and versions[(position * lanes + lane) % rows] < oldest:
+            position += 1
+        marks[lane] = position

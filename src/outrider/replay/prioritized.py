@@ -1,0 +1,227 @@
+"""Steps in proportion to their priorities."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from outrider.errors import ConfigError, explain
+from outrider.replay.ring import Ring
+from outrider.replay.samplers import Accepts, Draws, UniformDraws, accepted, one_of
+
+__all__ = ["Prioritized", "PrioritizedDraws", "checked_priorities"]
+
+
+@dataclass(frozen=True)
+class Prioritized:
+    """Steps are drawn in proportion to priority**alpha, independently, with replacement.
+
+    Schaul and others, "Prioritized experience replay", ICLR 2016, section 3.3, proportional variant; its stratified
+    draws are not made, so that samples are independent.
+
+    - A new step has the greatest priority that any step has which is there at the time; 1 where none has any.
+    - A step of priority 0 is not drawn, unless all have 0: then all are equally likely.
+    - The weight of a sample is (N * P)**-beta over the greatest of its batch.
+
+    Attributes:
+        alpha: 0 or more; 0 makes all steps of a priority above 0 equally likely. It is applied when a priority is set.
+        beta: 0 or more; or a function of the number of samples drawn so far, asked once for each batch.
+
+    Raises:
+        ConfigError: one of them is out of its range.
+
+    Example:
+        >>> Prioritized(alpha=0.5, beta=lambda drawn: min(1.0, 0.4 + drawn / 1e6)).alpha
+        0.5
+    """
+
+    alpha: float = 0.6
+    beta: float | Callable[[int], float] = 0.4
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        _exponent(self.alpha, "Prioritized(alpha)")
+        if not callable(self.beta):
+            _exponent(self.beta, "Prioritized(beta)")
+
+    def start(self, ring: Ring) -> Draws:
+        """See `Sampler.start`."""
+        return PrioritizedDraws(ring, self)
+
+
+class PrioritizedDraws:
+    """Draws of `Prioritized`.
+
+    Attributes:
+        drawn: how many samples there have been.
+        stale_updates: how many priorities came for steps that were not there any more.
+    """
+
+    has_priorities = True
+
+    def __init__(self, ring: Ring, sampler: Prioritized) -> None:
+        self._ring = ring
+        self._alpha, self._beta = float(sampler.alpha), sampler.beta
+        self._tree = importlib.import_module("outrider.replay.sum_tree").SumTree(ring.rows)
+        # So great that no sum can become infinite.
+        self._most = float(np.finfo(np.float64).max) / (2 * ring.rows)
+        self._uniform = UniformDraws(ring)
+        self.drawn, self.stale_updates = 0, 0
+        ring.listeners.append(self)
+
+    @property
+    def nbytes(self) -> int:
+        """See `Draws.nbytes`."""
+        return int(self._tree.nbytes)
+
+    def arrived(self, rows: np.ndarray) -> None:
+        """See `Listener.arrived`."""
+        self._tree.fill(rows, self._tree.top or 1.0)
+
+    def left(self, rows: np.ndarray) -> None:
+        """See `Listener.left`."""
+        self._tree.fill(rows, 0.0)
+
+    def draw(self, count: int, rng: np.random.Generator, accepts: Accepts | None) -> tuple[np.ndarray, np.ndarray]:
+        """See `Draws.draw`."""
+        beta = self._beta
+        if callable(beta):
+            beta = _exponent(beta(self.drawn), f"the value of Prioritized(beta) after {self.drawn} samples")
+        if not self._tree.total:
+            serials, weights = self._uniform.draw(count, rng, accepts)
+        else:
+            serials = self._draw(count, rng, accepts)
+            weights = self._weights(serials, beta)
+        self.drawn += count
+        return serials, weights
+
+    def _draw(self, count: int, rng: np.random.Generator, accepts: Accepts | None) -> np.ndarray:
+        heads, rows = self._ring.heads, self._ring.rows
+
+        def propose(number: int) -> np.ndarray:
+            serials: np.ndarray = self._tree.draw(heads, rows, rng.random(number))
+            return serials
+
+        if accepts is None:
+            return propose(count)
+        return accepted(propose, count, accepts, lambda: self._choose(count, rng, accepts), len(self._ring))
+
+    def _choose(self, count: int, rng: np.random.Generator, accepts: Accepts) -> np.ndarray:
+        """Draw from all steps that are accepted, by their priorities, or uniformly if all of theirs are 0."""
+        serials = self._ring.serials()
+        possible = serials[accepts(serials)]
+        numbers = self._numbers(possible)
+        above = numbers > 0
+        if not above.any():
+            return one_of(possible, count, rng)
+        possible, ends = possible[above], np.cumsum(numbers[above])
+        at = np.searchsorted(ends, rng.random(count) * ends[-1], side="right")
+        chosen: np.ndarray = possible[np.minimum(at, len(possible) - 1)]
+        return chosen
+
+    def _numbers(self, serials: np.ndarray) -> np.ndarray:
+        """What priority**alpha of these steps is."""
+        numbers: np.ndarray = self._tree.leaves.take(serials % self._ring.rows)
+        return numbers
+
+    def _weights(self, serials: np.ndarray, beta: float) -> np.ndarray:
+        numbers = self._numbers(serials)
+        least = numbers.min()
+        # N and the total cancel out in the quotient.
+        return (least / numbers) ** beta if least > 0 else np.ones(len(serials))
+
+    def update(self, serials: np.ndarray, priorities: np.ndarray) -> int:
+        """See `Draws.update`.
+
+        Raises:
+            ConfigError: they are no serial numbers and priorities; nothing has changed then.
+        """
+        ring = self._ring
+        serials, priorities = checked_priorities(serials, priorities)
+        sum_tree = importlib.import_module("outrider.replay.sum_tree")
+        bounds, power = (ring.tails, ring.heads, ring.rows), (self._alpha, self._most)
+        stale = int(self._tree.update(bounds, serials, priorities, power))
+        if stale == sum_tree.FOREIGN:
+            given = (serials >= 0) & (serials // ring.num_envs < ring.heads[serials % ring.num_envs])
+            raise _refused("the `index` of batches of this buffer", f"{serials[~given][:5]}", "pass `batch.index`")
+        if stale == sum_tree.INVALID:
+            wrong = priorities[~((priorities >= 0) & (priorities**self._alpha <= self._most))]
+            raise _refused("finite priorities of 0 or more", f"{wrong[:5]}", "look for what made them, e.g. the loss")
+        self.stale_updates += stale
+        return stale
+
+    def begin(self) -> None:
+        """See `Draws.begin`."""
+        self.restore({"numbers": np.ones(len(self._ring)), "drawn": 0, "stale_updates": 0})
+
+    def state(self) -> dict[str, Any]:
+        """See `Draws.state`: the numbers of the steps that are there, in the order of their serial numbers, and totals.
+
+        Sums are not in it: they are the same again whatever the order in which the numbers came.
+        """
+        numbers = self._numbers(self._ring.serials())
+        return {"numbers": numbers, "drawn": self.drawn, "stale_updates": self.stale_updates}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `Draws.restore`."""
+        serials, numbers = self._ring.serials(), np.asarray(state["numbers"])
+        if numbers.shape != serials.shape or numbers.dtype != np.float64:
+            raise ConfigError(
+                explain(
+                    expected=f"float64 {serials.shape}, one number for each step that is there",
+                    found=f"{numbers.dtype} {numbers.shape}",
+                    where="the state of Prioritized()",
+                    fix="restore what the buffer holds first",
+                )
+            )
+        leaves = np.zeros(self._ring.rows)
+        leaves[serials % self._ring.rows] = numbers
+        self._tree.set_all(leaves)
+        self.drawn, self.stale_updates = int(state["drawn"]), int(state["stale_updates"])
+
+    def check(self) -> None:
+        """See `Draws.check`."""
+        self._tree.check()
+        empty = np.ones(self._ring.rows, np.bool_)
+        empty[self._ring.serials() % self._ring.rows] = False
+        assert not self._tree.leaves[empty].any(), "a row that holds no step has a priority"
+        assert self.drawn >= 0, "fewer than no samples were drawn"
+
+
+def checked_priorities(serials: Any, priorities: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Serial numbers, int64 [n], and priorities, float64 [n], contiguous.
+
+    Raises:
+        ConfigError: they are of other kinds or shapes.
+    """
+    serials, priorities = np.asarray(serials), np.asarray(priorities)
+    if serials.ndim != 1 or serials.shape != priorities.shape:
+        found = f"shapes {serials.shape} and {priorities.shape}"
+        raise _refused("two vectors of the same length", found, "pass `batch.index` and one priority for each of it")
+    if len(serials) and (serials.dtype.kind not in "iu" or priorities.dtype.kind not in "iuf"):
+        found = f"dtypes {serials.dtype} and {priorities.dtype}"
+        raise _refused("integers and real numbers", found, "pass `batch.index` and one priority for each of it")
+    return np.ascontiguousarray(serials, np.int64), np.ascontiguousarray(priorities, np.float64)
+
+
+def _refused(expected: str, found: str, fix: str) -> ConfigError:
+    return ConfigError(explain(expected=expected, found=found, where="update(index, priorities)", fix=fix))
+
+
+def _exponent(value: Any, where: str) -> float:
+    """Return `value` if it is a finite number of 0 or more.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    known = isinstance(value, (int, float, np.floating, np.integer)) and not isinstance(value, bool)
+    if not known or not math.isfinite(value) or value < 0:
+        raise ConfigError(
+            explain(expected="a finite number of 0 or more", found=repr(value), where=where, fix="pass such a number")
+        )
+    return float(value)
