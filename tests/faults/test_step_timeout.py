@@ -132,12 +132,33 @@ def test_times_that_are_none_are_refused(seconds):
         outrider.Processes(step_timeout=seconds)
 
 
-def test_only_processes_take_it():
-    with pytest.raises(TypeError, match="step_timeout"):
+def test_what_needs_workers_is_refused_elsewhere_and_says_where_it_works():
+    with pytest.raises(ConfigError, match=r"Inline\(step_timeout=...\).*nobody can end.*Processes\(workers=1, step"):
         outrider.Inline(step_timeout=2)
-    plan = outrider.Envs(CounterEnv, 2)
-    with pytest.raises(ConfigError, match="step_timeout"):
-        outrider.ParallelCollector(plan, lambda: len, workers=2, backend=outrider.Processes(step_timeout=2))
+    for backend in (outrider.Inline, outrider.Threads):
+        for choice in (outrider.Restart(2), outrider.Drop()):
+            with pytest.raises(ConfigError, match=rf"{backend.__name__}\(on_failure=...\).*use Processes") as caught:
+                backend(on_failure=choice)
+            assert repr(choice) in str(caught.value)
+        with pytest.raises(ConfigError, match="'raise', Restart"):
+            backend(on_failure="restart")
+        assert backend(on_failure="raise") == backend()
+        assert "on_failure" not in repr(backend())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ({"step_timeout": 2}, {"on_failure": outrider.Restart()}, {"on_failure": outrider.Drop()}, {"wait_for": 1}),
+)
+def test_workers_that_run_the_policy_refuse_it_and_say_what_to_do(settings):
+    plan, backend = outrider.Envs(CounterEnv, 2), outrider.Processes(**settings)
+    ((name, value),) = settings.items()
+    with pytest.raises(ConfigError) as caught:
+        outrider.ParallelCollector(plan, lambda: len, workers=2, backend=backend)
+    text = str(caught.value)
+    assert f"Processes({name}=...)" in text
+    assert f"found {value!r}" in text
+    assert f"Collector(make_vec(plan, backend=Processes({name}={value!r})), policy)" in text
 
 
 @pytest.fixture

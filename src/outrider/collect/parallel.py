@@ -245,24 +245,18 @@ def _backend(plan: Envs, make_policy: PolicyFactory, workers: int, backend: Proc
                 fix="give the number to ParallelCollector(workers=...)",
             )
         )
-    if backend.wait_for is not None:
-        raise ConfigError(
-            explain(
-                expected="Processes() without wait_for: each worker waits for its own lanes",
-                found=f"wait_for={backend.wait_for}",
-                where="backend",
-                fix="leave it out, or use Collector, which can wait for the first lanes to finish",
+    for name, default in (("wait_for", None), ("step_timeout", None), ("on_failure", "raise")):
+        value = getattr(backend, name)
+        if value != default:
+            raise ConfigError(
+                explain(
+                    expected=f"no {name}: each of these workers steps its own lanes together, by its own policy",
+                    found=repr(value),
+                    where=f"ParallelCollector(backend=Processes({name}=...))",
+                    fix=f"leave it out, or let the policy run in this process: "
+                    f"Collector(make_vec(plan, backend=Processes({name}={value!r})), policy)",
+                )
             )
-        )
-    if backend.step_timeout is not None or backend.on_failure != "raise":
-        raise ConfigError(
-            explain(
-                expected="Processes() without step_timeout and on_failure, which workers that run a policy lack",
-                found=repr(backend),
-                where="backend",
-                fix="leave it out, or use Collector(make_vec(plan, backend=...), policy)",
-            )
-        )
     backend = dataclasses.replace(backend, workers=workers)
     backend.count(plan.num_envs)
     return backend

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from outrider.errors import EnvironmentFailure
+from outrider.errors import ConfigError, EnvironmentFailure, explain
 from outrider.memory.mapping import PrivateMapping
 from outrider.vector.driver import RESET, STEP_AND_HOLD, Driver, Returned, describe, one_description
 from outrider.vector.group import NO_INFOS, EnvGroup, build, quietly
 from outrider.vector.plan import Envs
+from outrider.vector.recovery import OnFailure, refuse_on_failure
 from outrider.vector.store import Frame, Store
 
 __all__ = ["Inline", "InlineDriver"]
@@ -26,7 +27,30 @@ class Inline:
     """Run every environment in the calling process: nothing to start, and best for environments of microseconds.
 
     An environment that exits or is killed takes the process with it; one that raises is named like everywhere else.
+
+    Args:
+        step_timeout: only None: nobody can end a call in this very thread.
+        on_failure: only "raise"; `Processes` can do otherwise.
+
+    Raises:
+        ConfigError: another choice.
     """
+
+    step_timeout: InitVar[float | None] = None
+    on_failure: InitVar[OnFailure] = "raise"
+
+    def __post_init__(self, step_timeout: float | None, on_failure: OnFailure) -> None:
+        refuse_on_failure(on_failure, "Inline")
+        if step_timeout is not None:
+            raise ConfigError(
+                explain(
+                    expected="no step_timeout: nobody can end a call in the thread that waits for it",
+                    found=repr(step_timeout),
+                    where="Inline(step_timeout=...)",
+                    fix="use Processes(workers=1, step_timeout=...), which ends the process of a call that takes too "
+                    "long, or Threads(...), which gives its thread up",
+                )
+            )
 
     def start(self, plan: Envs) -> InlineDriver:
         """Build the environments of `plan`."""

@@ -21,6 +21,7 @@ __all__ = [
     "check_on_failure",
     "fresh_seed",
     "nobody_left",
+    "refuse_on_failure",
     "used_up",
 ]
 
@@ -94,6 +95,25 @@ def check_on_failure(choice: Any) -> None:
                 found=repr(choice),
                 where="on_failure",
                 fix="pass one of these",
+            )
+        )
+
+
+def refuse_on_failure(choice: Any, backend: str) -> None:
+    """Refuse what needs worker processes.
+
+    Raises:
+        ConfigError: it is another choice than "raise", or none.
+    """
+    check_on_failure(choice)
+    if choice != "raise":
+        raise ConfigError(
+            explain(
+                expected="'raise': an environment that exits or is killed takes this process along, and one that "
+                "raises may leave threads, locks and half-done work behind",
+                found=repr(choice),
+                where=f"{backend}(on_failure=...)",
+                fix=f"use Processes(workers=..., on_failure={choice!r})",
             )
         )
 

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from outrider.vector.counts import arrivals, share_out
 from outrider.vector.crew import CLOSING_TIME, FAILING_TIME, share
 from outrider.vector.driver import Driver, Returned, one_description
 from outrider.vector.plan import Envs, check_count, check_seconds
+from outrider.vector.recovery import OnFailure, refuse_on_failure
 from outrider.vector.store import Frame, Store, indexer, numbers_of
 from outrider.vector.thread_worker import Arrived, Desk, ThreadWorker
 from outrider.vector.watch import Late, Watch
@@ -41,9 +42,10 @@ class Threads:
             all of them.
         step_timeout: seconds that one reset, step or other call of one environment may take; None: any time.
             Construction may take any time.
+        on_failure: only "raise"; `Processes` can do otherwise.
 
     Raises:
-        ConfigError: a bad count or time.
+        ConfigError: a bad count, time or choice.
 
     Example:
         >>> import outrider
@@ -56,8 +58,10 @@ class Threads:
     workers: int | None = None
     wait_for: int | None = None
     step_timeout: float | None = None
+    on_failure: InitVar[OnFailure] = "raise"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, on_failure: OnFailure) -> None:
+        refuse_on_failure(on_failure, "Threads")
         for name in ("workers", "wait_for"):
             if getattr(self, name) is not None:
                 check_count(getattr(self, name), name)
