@@ -5,6 +5,7 @@ That nobody and nothing is left is checked by the leak fixture after each test.
 
 import functools
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import signal
 import threading
@@ -99,6 +100,20 @@ def test_a_worker_killed_while_idle(method):
         assert (caught.value.pid, caught.value.lane) == (pid, -1)
         with pytest.raises(ClosedError):
             envs.step(zeros(envs))
+
+
+def test_how_a_worker_died_is_known_although_its_fork_server_is_slow():
+    with make(CounterEnv, 2, method="forkserver") as envs:
+        envs.reset()
+        server = multiprocessing.forkserver._forkserver._forkserver_pid
+        os.kill(server, signal.SIGSTOP)
+        wakes = threading.Timer(1.0, os.kill, (server, signal.SIGCONT))
+        wakes.start()
+        os.kill(envs.worker_pids[1], signal.SIGKILL)
+        with pytest.raises(WorkerDied, match="SIGKILL") as caught:
+            envs.step(zeros(envs))
+        wakes.join()
+        assert caught.value.exitcode == -signal.SIGKILL
 
 
 def test_a_worker_that_somebody_else_waited_for():

@@ -35,6 +35,9 @@ FAILING_TIME = 3.0
 TERMINATION_TIME = 0.5
 """Seconds between the two signals to a worker that does not end."""
 
+REAPING_TIME = 5.0
+"""Seconds for a fork server to say how a worker has ended; on a busy machine it may not be awake at once."""
+
 
 class Member:
     """One worker as its parent sees it."""
@@ -196,7 +199,7 @@ class Member:
 
     def death(self) -> WorkerDied:
         """Say how the worker died, and during what."""
-        self.process.join(TERMINATION_TIME)
+        self._reap()
         code = self.process.exitcode
         lane, operation = int(self._header[LANE]), OPERATIONS[self._header[OPERATION]]
         if code is None:
@@ -220,6 +223,12 @@ class Member:
         error = WorkerDied(message, lane=lane, operation=operation, pid=self.process.pid)
         error.exitcode = code
         return error
+
+    def _reap(self) -> None:
+        """Learn how the process has ended, if it has."""
+        # Asked first: processes that the environments have left behind may keep `join` waiting.
+        if self.process.exitcode is None:
+            self.process.join(TERMINATION_TIME if self.is_alive else REAPING_TIME)
 
     def lateness(self, late: Late) -> EnvironmentTimeout:
         """Say what takes the worker so long."""
@@ -276,10 +285,10 @@ class Member:
         for one in (self.connection, self.inbox, self.outbox):
             one.close()
         if self.process is not None:
+            self._reap()
             if self.sentinel != self.process.sentinel:
                 os.close(self.sentinel)
             self.sentinel = None
-            self.process.join(TERMINATION_TIME)
             with contextlib.suppress(ValueError):  # somebody else has waited for it
                 self.process.close()
         return failures
