@@ -123,7 +123,7 @@ class _RecoveryServer(LaneServer):
         env = build([self._terms.factories[lane]], lane, group.note)[0]
         group.install(lane, env)
         try:
-            describe([self._reference, env], lane)
+            describe([self._reference, env], lane - 1)
         except Exception as error:
             raise failure(lane, "construct", error) from error
         self._rebuilt[index] += 1
