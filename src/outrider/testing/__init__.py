@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from outrider.testing.faults import RecoveryConformance as RecoveryConformance
     from outrider.testing.faults import TimeoutConformance as TimeoutConformance
     from outrider.testing.gymnasium_face import GymnasiumConformance as GymnasiumConformance
+    from outrider.testing.rewards import RewardCollectionConformance as RewardCollectionConformance
+    from outrider.testing.rewards import RewardConformance as RewardConformance
     from outrider.testing.vec_env import VecEnvConformance as VecEnvConformance
 
 _HOMES = {
@@ -26,6 +28,8 @@ _HOMES = {
     "GymnasiumConformance": "outrider.testing.gymnasium_face",
     "RecoveryConformance": "outrider.testing.faults",
     "TimeoutConformance": "outrider.testing.faults",
+    "RewardCollectionConformance": "outrider.testing.rewards",
+    "RewardConformance": "outrider.testing.rewards",
     "VecEnvConformance": "outrider.testing.vec_env",
 }
 
