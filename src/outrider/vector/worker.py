@@ -22,6 +22,7 @@ from outrider.vector.bootstrap import WorkerStart
 from outrider.vector.driver import describe
 from outrider.vector.group import IDLE, EnvGroup, build, quietly
 from outrider.vector.inline import run as run_group
+from outrider.vector.placement import move_apart
 from outrider.vector.plan import EnvFactory
 from outrider.vector.store import HEADER_WORDS, Frame, Store, headers
 
@@ -111,6 +112,7 @@ class Channel:
 
     def __init__(self, start: WorkerStart, header: memoryview) -> None:
         self.header = header
+        self.index = start.index
         self.first = start.first
         self.fence = Fence()
         self._connection = start.connection
@@ -239,6 +241,9 @@ class Server:
     def _work(self, number: int) -> None:
         header, group = self._channel.header, self._group
         op, want = header[OP], header[WANT]
+        if self._turns and not number & (number - 1):
+            # At requests 1, 2, 4, 8 and so on: where a worker sleeps, it may be woken elsewhere.
+            move_apart(self._channel.index, os.getppid())
         try:
             if op:
                 ended = run_group(group, self._lanes, range(header[ROW], header[ROW] + len(self._lanes)), op, want)
