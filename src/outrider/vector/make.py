@@ -28,7 +28,7 @@ def make_vec(
     Args:
         env: a plan, a Gymnasium id, a factory, a list of factories, or a batch of environments that exists already: a
             `gymnasium.vector.VectorEnv` or an EnvPool pool, which is taken over and closed with the result.
-        num_envs: how many; not beside a plan, a list or a batch.
+        num_envs: how many. A plan, a list and a batch say it themselves: leave it out, or pass the same number.
         backend: where they run: `Inline()`, `Threads(...)`, `Processes(...)`, or "auto": one environment more is made
             by the first factory, stepped for about 0.2 seconds at most, and closed; where workers pay, they are used.
             What was chosen, and why, stands in `backend_reason` and in the log `outrider` (level INFO).
