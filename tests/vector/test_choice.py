@@ -111,6 +111,25 @@ def test_environments_that_wait_run_in_processes_of_their_own(caplog):
         assert envs.step(np.zeros(3, np.int64))[0].tolist() == [[1]] * 3
 
 
+@pytest.mark.parametrize(("losses", "wall"), ((1, 0.001), (0, 0.5)))
+def test_what_others_take_of_the_time_is_no_cost(monkeypatch, losses, wall):
+    """Every second step takes long: while somebody else has the processor, or because it is so."""
+    clock, lost = [0.0], [0]
+
+    class Uneven(Counter):
+        def step(self, action):
+            long = self.count % 2
+            clock[0] += 0.999 if long else 0.001
+            lost[0] += losses * long
+            return super().step(action)
+
+    monkeypatch.setattr(choice, "SECONDS", 1e9)
+    monkeypatch.setattr(choice, "_losses", lambda: lost[0])
+    monkeypatch.setattr(choice.time, "perf_counter", lambda: clock[0])
+    cost = measure(lambda: Uneven(1000))
+    assert cost.wall == pytest.approx(wall)
+
+
 def test_nothing_global_is_drawn_from():
     draw()  # loads what there is to draw from
     seed_globals(1)

@@ -153,13 +153,29 @@ def _measured(env: gymnasium.Env[Any, Any]) -> Cost:
     env.reset()
     # The first step may compile or load something.
     over = _step(env, actions.pop())
-    steps, wall, cpu = 0, time.perf_counter(), time.process_time()
-    while actions and (steps < LEAST or time.perf_counter() < wall + SECONDS):
+    # Steps in which others took the processor away, which looks as if the environment waited, and all others.
+    lost: list[Cost] = []
+    kept: list[Cost] = []
+    began = time.perf_counter()
+    while actions and (len(lost) + len(kept) < LEAST or time.perf_counter() < began + SECONDS):
+        losses, wall, cpu = _losses(), time.perf_counter(), time.process_time()
         if over:
             env.reset()
         over = _step(env, actions.pop())
-        steps += 1
-    return Cost((time.perf_counter() - wall) / steps, (time.process_time() - cpu) / steps)
+        cost = Cost(time.perf_counter() - wall, time.process_time() - cpu)
+        (kept if _losses() == losses else lost).append(cost)
+    steps = kept or lost
+    return Cost(sum(one.wall for one in steps) / len(steps), sum(one.cpu for one in steps) / len(steps))
+
+
+def _losses() -> int:
+    """How often the processor was taken from this thread for somebody else, where the system tells."""
+    try:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+    except (ImportError, AttributeError):
+        return 0
 
 
 def _step(env: gymnasium.Env[Any, Any], action: Any) -> bool:
