@@ -65,7 +65,8 @@ class DmEnv(gymnasium.Env[Any, Any]):
 
     - A last time step with discount 0 is terminated, one with a discount above 0 truncated. A discount of 0 in
       mid-sequence ends nothing; each step's discount is in `info["discount"]`.
-    - The reward of a first time step, None, is nobody's; a reward of None elsewhere is refused.
+    - The reward of a first time step, None, is nobody's; a reward of None elsewhere is refused. A `reward_spec()` of
+      shape (k,) declares vector rewards, in `reward_space`.
     - Specs become spaces: BoundedArray and Array Box (of bool: MultiBinary), DiscreteArray Discrete, StringArray Text;
       dicts Dict, lists and tuples Tuple.
 
@@ -94,6 +95,7 @@ class DmEnv(gymnasium.Env[Any, Any]):
         discount = environment.discount_spec()
         if getattr(discount, "shape", None) != ():
             raise _unknown(discount, "discount_spec()", "one discount")
+        self.reward_space = _rewards(environment.reward_spec())
         self._seeder = seeder
         self._running = False
 
@@ -186,6 +188,14 @@ def _from_array(spec: Any, path: str) -> tuple[spaces.Space[Any], Convert]:
         raise _unknown(spec, path, "arrays of numbers, bools or one string, in dicts, lists and tuples")
     low, high = _limits(spec, dtype)
     return spaces.Box(low, high, shape, dtype.type), _as(dtype)
+
+
+def _rewards(spec: Any) -> spaces.Box | None:
+    """The space of vector rewards; None for all others, of which each is looked at when it comes."""
+    if len(getattr(spec, "shape", ())) != 1 or np.dtype(spec.dtype).kind not in "iuf":
+        return None
+    low, high = _limits(spec, np.dtype(np.float64))
+    return spaces.Box(low, high, tuple(spec.shape), np.float64)
 
 
 def _limits(spec: Any, dtype: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
