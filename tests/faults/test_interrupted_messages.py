@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 import outrider
 from helpers.envs import CounterEnv
+from helpers.patience import STEP_TIMEOUT
 from helpers.worker_envs import LongInfoEnv
 from outrider.errors import ClosedError
 from outrider.vector import wire
@@ -177,10 +178,10 @@ def test_an_interrupt_that_tears_a_message_ends_the_environments(backend, monkey
 
 
 def test_a_worker_that_is_stopped_in_the_middle_of_a_message_is_missed(monkeypatch):
-    backend = outrider.Processes(1, "fork", step_timeout=1.0)
+    backend = outrider.Processes(1, "fork", step_timeout=STEP_TIMEOUT)
     with outrider.make_vec(lambda: LongInfoEnv(LONG), 1, backend=backend) as envs:
         envs.reset()
         (pid,) = envs.worker_pids
         monkeypatch.setattr(wire, "os", Reads(1, lambda: os.kill(pid, signal.SIGSTOP)))
-        with pytest.raises(outrider.EnvironmentTimeout, match=r"step_timeout=1"):
+        with pytest.raises(outrider.EnvironmentTimeout, match="step_timeout=4"):
             envs.step(np.zeros(1, np.int64))

@@ -10,6 +10,7 @@ import pytest
 
 import outrider
 from helpers.envs import CounterEnv
+from helpers.patience import STEP_TIMEOUT
 from outrider.errors import ClosedError, ConfigError, EnvironmentFailure, EnvironmentTimeout, WorkerDied
 
 pytestmark = pytest.mark.filterwarnings("ignore:lanes? .*(restarted|dropped):RuntimeWarning")
@@ -51,7 +52,7 @@ def zeros(count):
 
 @pytest.mark.parametrize("fault", ("kill", "hang"))
 def test_with_restarts_the_lanes_of_a_worker_that_dies_in_a_call_begin_anew(fault):
-    with make(outrider.Restart(), step_timeout=2.0 if fault == "hang" else None) as envs:
+    with make(outrider.Restart(), step_timeout=STEP_TIMEOUT if fault == "hang" else None) as envs:
         envs.reset(seed=0)
         envs.step(zeros(6))
         with pytest.raises(EnvironmentFailure, match=r"lane 2, call|call of lane 2") as caught:
@@ -101,7 +102,7 @@ def test_a_call_that_always_kills_uses_the_restarts_up():
 
 @pytest.mark.parametrize("fault", ("kill", "hang"))
 def test_with_drop_the_lanes_of_a_worker_that_dies_in_a_call_are_gone(fault):
-    with make(outrider.Drop(), step_timeout=2.0 if fault == "hang" else None) as envs:
+    with make(outrider.Drop(), step_timeout=STEP_TIMEOUT if fault == "hang" else None) as envs:
         envs.reset()
         with pytest.raises(EnvironmentFailure) as caught:
             envs.call("do", fault, [2])
