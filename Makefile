@@ -60,4 +60,6 @@ $(CORE): $(LISTS) | $(BIN)/python
 
 $(DEV): $(LISTS) | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[dev]'
+# Without what it asks for: its pygame would be written over the pygame-ce that Gymnasium asks for.
+	$(PIP_INSTALL) --no-deps mo-gymnasium
 	touch $(CORE) $@
