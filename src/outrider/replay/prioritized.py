@@ -150,7 +150,9 @@ class PrioritizedDraws:
             given = (serials >= 0) & (serials // ring.num_envs < ring.heads[serials % ring.num_envs])
             raise _refused("the `index` of batches of this buffer", f"{serials[~given][:5]}", "pass `batch.index`")
         if stale == sum_tree.INVALID:
-            wrong = priorities[~((priorities >= 0) & (priorities**self._alpha <= self._most))]
+            with np.errstate(all="ignore"):
+                right = np.isfinite(priorities) & (priorities >= 0) & (priorities**self._alpha <= self._most)
+            wrong = priorities[~right]
             raise _refused("finite priorities of 0 or more", f"{wrong[:5]}", "look for what made them, e.g. the loss")
         self.stale_updates += stale
         return stale

@@ -199,9 +199,10 @@ def _find(sums: Any, starts: Any, uniforms: Any) -> Any:
         for i in range(count):
             children = sums[start + found[i]]
             child, places[i] = _child(children, places[i])
-            # A place may lie behind the last child that is not zero, through rounding.
+            # A place may lie behind the last child that is not zero, through rounding: it means that child's end.
             while children[child] == 0.0 and child > 0:
                 child -= 1
+                places[i] = children[child]
             found[i] = (found[i] << 3) + child
     return found
 
