@@ -100,7 +100,7 @@ class SamplerMachine(RuleBasedStateMachine):
         """Whether there is enough to draw from; if not, drawing says so."""
         if len(possible) >= need:
             return True
-        with pytest.raises(OutriderError, match=f"expected {need} .*found {len(possible)}"):
+        with pytest.raises(OutriderError, match=rf"expected {need} .*found {len(possible)}"):
             self.draw(name, count, every)
         return False
 

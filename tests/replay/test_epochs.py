@@ -76,7 +76,7 @@ def test_only_what_the_view_can_begin_with_is_in_an_epoch():
 def test_more_than_an_epoch_is_refused_and_nothing_is_used_up(drop_last):
     _, draws, draw = started(drop_last=drop_last)
     first = draw(6)
-    with pytest.raises(OutriderError, match="expected 11 steps.*without replacement.*found 10"):
+    with pytest.raises(OutriderError, match=r"expected 11 steps.*without replacement.*found 10"):
         draw(11)
     assert sorted(first + draw(4)) == list(range(10))
     assert draws.epoch == 1

@@ -181,13 +181,13 @@ def test_exponents_that_make_no_sense_are_refused(value):
         with pytest.raises(ConfigError, match=rf"Prioritized\({name}\)"):
             Prioritized(**{name: value})
     _, draws = started(beta=lambda count: value)
-    with pytest.raises(ConfigError, match="beta.*after 0 samples"):
+    with pytest.raises(ConfigError, match=r"beta.*after 0 samples"):
         drawn(draws)
 
 
 def test_too_little_says_how_much_there_is():
     draws = Prioritized().start(ring_of(2, 10))
-    with pytest.raises(OutriderError, match="expected 1 steps.* found 0"):
+    with pytest.raises(OutriderError, match=r"expected 1 steps.* found 0"):
         drawn(draws)
     _, draws = started()
     with pytest.raises(OutriderError, match="steps that the view can begin with"):

@@ -23,14 +23,14 @@ def test_lanes_that_differ_take_turns_and_those_that_have_no_more_are_passed_ove
     advance(ring, 1, 3)
     # Lane 0 holds 0; lane 1 holds 1, 3, 5, 7.
     assert newest(ring, 5) == [0, 7, 5, 3, 1]
-    with pytest.raises(OutriderError, match="expected 6 different steps.*found 5"):
+    with pytest.raises(OutriderError, match=r"expected 6 different steps.*found 5"):
         newest(ring, 6)
 
 
 def test_only_what_the_view_can_begin_with():
     ring = filled(2, 2000, 1000)
     assert newest(ring, 3, lambda serials: serials % 500 == 0) == [1500, 1000, 500]
-    with pytest.raises(OutriderError, match="expected 5 .*found 4"):
+    with pytest.raises(OutriderError, match=r"expected 5 .*found 4"):
         newest(ring, 5, lambda serials: serials % 500 == 0)
 
 
@@ -70,7 +70,7 @@ def test_versions_that_go_back_count_by_what_they_are():
 
 def test_the_newest_version_counts_although_its_steps_are_gone():
     ring, draws = stale(3, [9, 1, 1, 1, 1, 1], capacity=4)
-    with pytest.raises(OutriderError, match="version 6 or later, the newest seen being 9.*a greater lag than 3"):
+    with pytest.raises(OutriderError, match=r"version 6 or later, the newest seen being 9.*a greater lag than 3"):
         draws.draw(1, np.random.default_rng(0), None)
     advance(ring, 0, 1, 7)
     check_draws(ring, draws, [6])

@@ -23,21 +23,21 @@ def test_uniform_over_all_steps_that_can_be_drawn(uneven, share):
     assert (weights == 1).all()
 
 
-def test_few_proposals_are_made_where_most_are_accepted_and_never_many_more_than_the_budget():
+@pytest.mark.parametrize("rate", (1.0, 0.5, 0.05, 0.001, 0.0))
+def test_few_proposals_are_made_where_most_are_accepted_and_never_many_more_than_the_budget(rate):
     rng = np.random.default_rng(0)
-    for rate in (1.0, 0.5, 0.05, 0.001, 0.0):
-        made, chosen = [], []
-        found = accepted(
-            lambda n: made.append(n) or np.arange(n),
-            100,
-            lambda serials, rate=rate: rng.random(len(serials)) < rate,
-            lambda: chosen.append(1) or np.zeros(100, np.int64),
-            20_000,
-        )
-        assert len(found) == 100
-        assert sum(made) <= 26_000
-        assert bool(chosen) == (rate < 0.003)
-        assert rate < 0.003 or sum(made) < 300 / rate
+    made, chosen = [], []
+    found = accepted(
+        lambda n: made.append(n) or np.arange(n),
+        100,
+        lambda serials: rng.random(len(serials)) < rate,
+        lambda: chosen.append(1) or np.zeros(100, np.int64),
+        20_000,
+    )
+    assert len(found) == 100
+    assert sum(made) <= 26_000
+    assert bool(chosen) == (rate < 0.003)
+    assert rate < 0.003 or sum(made) < 300 / rate
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
