@@ -8,7 +8,8 @@
     evaluate, Video              returns and lengths of whole episodes, and what they looked like
     Policy, RandomPolicy         what decides; functions do too, and outrider.torch.TorchPolicy
     Rollout, Steps, Episodes     what comes back; Episode, Padded, StepSpec
-    ReplayBuffer                 the newest steps, and samples of them: Transitions, Memmap
+    ReplayBuffer                 the newest steps, in memory or in files (Memmap)
+    Transitions, Sequences       what samples look like; WholeEpisodes, Hindsight
     Uniform, Prioritized         how to sample; WithoutReplacement, Newest, Stale
     Dataset                      episodes on disk
     OutriderError                what is raised, with a class for each kind of cause
@@ -51,12 +52,16 @@ if TYPE_CHECKING:
     from outrider.records import StepSpec as StepSpec
     from outrider.replay.buffer import ReplayBuffer as ReplayBuffer
     from outrider.replay.epochs import WithoutReplacement as WithoutReplacement
+    from outrider.replay.hindsight import GoalKeys as GoalKeys
+    from outrider.replay.hindsight import Hindsight as Hindsight
     from outrider.replay.prioritized import Prioritized as Prioritized
     from outrider.replay.recent import Newest as Newest
     from outrider.replay.recent import Stale as Stale
     from outrider.replay.samplers import Uniform as Uniform
+    from outrider.replay.sequences import Sequences as Sequences
     from outrider.replay.storage import Memmap as Memmap
     from outrider.replay.transitions import Transitions as Transitions
+    from outrider.replay.whole_episodes import WholeEpisodes as WholeEpisodes
     from outrider.vector.env import VecEnv as VecEnv
     from outrider.vector.inline import Inline as Inline
     from outrider.vector.make import make_vec as make_vec
@@ -95,12 +100,16 @@ _HOMES = {
     "StepSpec": "outrider.records",
     "Steps": "outrider.records",
     "Memmap": "outrider.replay.storage",
+    "GoalKeys": "outrider.replay.hindsight",
+    "Hindsight": "outrider.replay.hindsight",
     "ReplayBuffer": "outrider.replay.buffer",
+    "Sequences": "outrider.replay.sequences",
     "Transitions": "outrider.replay.transitions",
     "Newest": "outrider.replay.recent",
     "Prioritized": "outrider.replay.prioritized",
     "Stale": "outrider.replay.recent",
     "Uniform": "outrider.replay.samplers",
+    "WholeEpisodes": "outrider.replay.whole_episodes",
     "WithoutReplacement": "outrider.replay.epochs",
     "Drop": "outrider.vector.recovery",
     "Envs": "outrider.vector.plan",

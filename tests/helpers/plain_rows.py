@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from outrider import tree
 from outrider.records import Rollout
+from outrider.values import objects
 
 NESTINGS = ("array", "scalar", "dict", "nested")
 ENDS = ("run", "run", "run", "terminated", "truncated", "both", "cut")
@@ -70,9 +71,18 @@ def tree_of(numbers, nesting):
     number = np.asarray(numbers, np.int64)
     pair = np.stack([number, -number], -1).astype(np.float32)
     frame = (number[..., None, None] % 251 + np.arange(2)).astype(np.uint8)
-    return {"array": pair, "scalar": number, "dict": {"b": pair, "a": number}, "nested": {"x": (frame, {"y": pair})}}[
-        nesting
-    ]
+    return {
+        "array": pair,
+        "scalar": number,
+        "dict": {"b": pair, "a": number},
+        "nested": {"x": (frame, {"y": pair})},
+        "goals": {"observation": frame, "achieved_goal": pair, "desired_goal": pair + np.float32(0.5)},
+        "texts": {"mission": texts_of(number), "a": number},
+    }[nesting]
+
+
+def texts_of(number):
+    return objects([f"go to {one}" for one in number.reshape(-1).tolist()], number.shape)
 
 
 def state_of(numbers):

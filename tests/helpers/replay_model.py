@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from helpers.plain_rows import tree_of
+from helpers.plain_rows import state_of, tree_of
 from outrider.records import Rollout, Steps, StepSpec
 
 ENDS = ("run", "run", "run", "run", "terminated", "truncated", "both", "cut")
+BLIND_ENDS = (*ENDS, "terminated blind", "truncated blind")
+"""With ends whose last observation nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +23,24 @@ class Step:
     next_obs: int
     end: str
     version: int
+    has_state: bool = True
 
     @property
     def terminated(self):
-        return self.end in ("terminated", "both")
+        return self.end in ("terminated", "both", "terminated blind")
 
     @property
     def truncated(self):
-        return self.end in ("truncated", "both")
+        return self.end in ("truncated", "both", "truncated blind")
+
+    @property
+    def blind(self):
+        return self.end.endswith("blind")
+
+    @property
+    def is_usable_end(self):
+        """Whether nothing would have to be bootstrapped from what nobody knows."""
+        return not self.blind or self.terminated
 
     @property
     def reward(self):
@@ -36,10 +48,13 @@ class Step:
 
 
 class Streams:
-    """Lanes that run by themselves, and what a collector would return of them."""
+    """Lanes that run by themselves, and what a collector would return of them.
 
-    def __init__(self, lanes, rng, nesting="array"):
-        self.lanes, self.rng, self.nesting = lanes, rng, nesting
+    A share `stateless` of what it returns has no recurrent states.
+    """
+
+    def __init__(self, lanes, rng, nesting="array", ends=ENDS, stateless=0.0):
+        self.lanes, self.rng, self.nesting, self.ends, self.stateless = lanes, rng, nesting, ends, stateless
         self.number, self.episode = 0, 0
         self.now = {}
         for lane in range(lanes):
@@ -56,7 +71,7 @@ class Streams:
 
     def step(self, lane, version=0):
         episode, step, obs = self.now[lane]
-        end = ENDS[self.rng.integers(len(ENDS))]
+        end = self.ends[self.rng.integers(len(self.ends))]
         found = Step(lane, episode, step, obs, self.fresh(), end, version)
         if end == "run":
             self.now[lane] = (episode, step + 1, found.next_obs)
@@ -70,31 +85,45 @@ class Streams:
         block = (length, self.lanes)
         newest = [self.now[lane][2] for lane in range(self.lanes)]
         final = [i for i, one in enumerate(steps) if one.end != "run"]
+        last = np.array([steps[i].next_obs for i in final], np.int64)
         obs = np.array([one.obs for one in steps] + newest).reshape(length + 1, self.lanes)
+        has_state, steps = self.maybe_without_state(steps)
         columns = {name: column.reshape(block) for name, column in flat(steps).items()}
         return Rollout(
             obs=tree_of(obs, self.nesting),
             valid=np.ones(block, bool),
             env_id=np.arange(self.lanes),
             final_index=np.array(final, np.int64),
-            final_obs=tree_of(np.array([steps[i].next_obs for i in final], np.int64), self.nesting),
+            final_obs=tree_of(last, self.nesting),
+            state=state_of(obs) if has_state else None,
+            final_state=state_of(last) if has_state else None,
+            blind=blind_of(steps, block),
             **columns,
         ), steps
 
     def steps(self, lanes):
         """Steps of lanes in any order, each as often as it is named."""
-        steps = [self.step(lane) for lane in lanes]
+        _, steps = self.maybe_without_state([self.step(lane) for lane in lanes])
         return self.record(steps), steps
+
+    def maybe_without_state(self, steps):
+        """Whether these steps have states, and the steps."""
+        has_state = self.rng.random() >= self.stateless
+        return has_state, [replace(one, has_state=has_state) for one in steps]
 
     def record(self, steps):
         """`Steps` of these, each with observations of its own."""
         count = len(steps)
         numbers = np.array([one.obs for one in steps] + [one.next_obs for one in steps], np.int64)
+        has_state = steps[0].has_state
         return Steps(
             obs_rows=tree_of(numbers, self.nesting),
             obs_index=np.arange(count),
             next_index=np.arange(count, 2 * count),
             final_obs=tree_of(np.zeros(0, np.int64), self.nesting),
+            state_rows=state_of(numbers) if has_state else None,
+            final_state=state_of(np.zeros(0)) if has_state else None,
+            blind=blind_of(steps, (count,)),
             valid=np.ones(count, bool),
             env_id=np.array([one.lane for one in steps]),
             **flat(steps),
@@ -118,6 +147,12 @@ def flat(steps):
         "step": np.array([one.step for one in steps], np.int64),
         "version": np.array([one.version for one in steps], np.int64),
     }
+
+
+def blind_of(steps, shape):
+    """The column `blind`, or None where there is none."""
+    blind = np.array([one.blind for one in steps]).reshape(shape)
+    return blind if blind.any() else None
 
 
 class Model:
@@ -154,11 +189,18 @@ class Model:
             for at in range(len(lane))
         }
 
-    def window(self, lane, at, n_step):
-        """The steps of the transition that begins there."""
+    def window(self, lane, at, n_step=None):
+        """The steps from there on, up to `n_step`, to the end of their episode or to the newest one."""
         found = []
-        for one in self.lanes[lane][at : at + n_step]:
+        for one in self.lanes[lane][at:][:n_step]:
             found.append(one)
             if one.end != "run":
                 break
         return found
+
+    def before(self, lane, at):
+        """The steps of the same episode that are there before this one."""
+        first = at
+        while first and self.lanes[lane][first - 1].end == "run":
+            first -= 1
+        return self.lanes[lane][first:at]

@@ -7,13 +7,39 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from helpers.plain_rows import NESTINGS, assert_equal, tree_of
-from helpers.replay_model import Model, Streams
+from helpers.plain_rows import NESTINGS, assert_equal, state_of, tree_of
+from helpers.replay_model import BLIND_ENDS, ENDS, Model, Streams
+from helpers.replay_views import (
+    check_episodes,
+    check_hindsight,
+    check_sequences,
+    check_transitions,
+    fits,
+    hindsight_reward,
+    hindsight_terminated,
+    is_over,
+    is_whole,
+)
 from outrider.replay.buffer import ReplayBuffer
+from outrider.replay.hindsight import Hindsight
+from outrider.replay.sequences import Sequences
 from outrider.replay.transitions import Transitions
+from outrider.replay.whole_episodes import WholeEpisodes
 
-SIZES = {"lanes": st.integers(1, 4), "capacity": st.integers(4, 64), "n_step": st.integers(1, 5)}
+VIEWS = st.tuples(
+    st.builds(Transitions, n_step=st.integers(1, 5), gamma=st.just(0.5)),
+    st.integers(1, 6).flatmap(
+        lambda length: st.builds(
+            Sequences, st.just(length), st.integers(0, length - 1), stride=st.integers(1, 3), pad=st.booleans()
+        )
+    ),
+)
+SIZES = {"lanes": st.integers(1, 4), "capacity": st.integers(4, 64), "views": VIEWS}
 SEEDS = st.integers(0, 1 << 20)
+HINDSIGHT = [
+    Hindsight(strategy, 2, reward=hindsight_reward, terminated=hindsight_terminated, gamma=0.5)
+    for strategy in ("final", "future", "episode")
+]
 
 
 class Machine(RuleBasedStateMachine):
@@ -21,13 +47,16 @@ class Machine(RuleBasedStateMachine):
 
     numbers_itself = False
 
-    def open(self, lanes, capacity, n_step, seed, nesting):
-        self.rng = np.random.default_rng(seed)
-        self.streams = Streams(lanes, self.rng, nesting)
-        self.model = Model(capacity, lanes)
-        self.n_step, self.gamma = n_step, 0.5
-        view = Transitions(n_step=n_step, gamma=self.gamma)
-        self.replay = ReplayBuffer(capacity, self.streams.spec(), view=view, seed=seed)
+    def open(self, streams, capacity, views, seed):
+        self.rng, self.streams = streams.rng, streams
+        self.model = Model(capacity, streams.lanes)
+        view, self.sequences = views
+        self.replay = ReplayBuffer(capacity, streams.spec(), view=view, seed=seed)
+        # More views of the same rows.
+        ring = self.replay._ring
+        self.sequence_look = self.sequences.start(ring)
+        self.episode_look = WholeEpisodes().start(ring)
+        self.hindsight = [(one, one.start(ring)) for one in HINDSIGHT] if streams.nesting == "goals" else []
 
     @rule(data=st.data())
     def a_user_resets(self, data):
@@ -52,30 +81,50 @@ class Machine(RuleBasedStateMachine):
             self.compare(np.array(sorted(expected)), [expected[serial] for serial in sorted(expected)])
 
     def compare(self, serials, places):
-        batch = self.replay._look.gather(serials, np.ones(len(serials)), self.rng)
-        windows = [self.model.window(lane, at, self.n_step) for lane, at in places]
-        firsts, lasts = [window[0] for window in windows], [window[-1] for window in windows]
-        nesting = self.streams.nesting
-        assert_equal(batch.obs, tree_of(np.array([one.obs for one in firsts], np.int64), nesting))
-        assert_equal(batch.next_obs, tree_of(np.array([one.next_obs for one in lasts], np.int64), nesting))
-        assert batch.terminated.tolist() == [one.terminated for one in lasts]
-        assert batch.truncated.tolist() == [one.truncated for one in lasts]
-        self.compare_episodes(batch.episode_id.tolist(), [one.episode for one in firsts])
-        assert batch.step.tolist() == [one.step for one in firsts]
-        assert batch.env_id.tolist() == [one.lane for one in firsts]
-        assert batch.action.tolist() == [one.obs * 7 % 1009 for one in firsts]
-        returns = [sum(self.gamma**i * one.reward for i, one in enumerate(window)) for window in windows]
-        np.testing.assert_allclose(batch.reward, returns, rtol=1e-14)
-        discounts = [0.0 if window[-1].terminated else self.gamma ** len(window) for window in windows]
-        assert batch.discount.tolist() == discounts
+        windows = [self.model.window(lane, at, self.replay.view.n_step) for lane, at in places]
+        good = [window[-1].is_usable_end for window in windows]
+        taken, windows = self.gather(self.replay._look, serials, windows, good)
+        check_transitions(taken, windows, self.replay.view.gamma, self.streams.nesting)
+        self.compare_episodes(taken.episode_id.tolist(), [window[0].episode for window in windows])
+        windows = [self.model.window(lane, at, self.sequences.length) for lane, at in places]
+        good = [fits(window, self.sequences) for window in windows]
+        taken, windows = self.gather(self.sequence_look, serials, windows, good)
+        if windows:
+            check_sequences(taken, windows, self.sequences, self.streams.nesting)
+            self.compare_episodes(taken.episode_id.tolist(), [window[0].episode for window in windows])
+        every = [self.model.window(lane, at) for lane, at in places]
+        taken, windows = self.gather(self.episode_look, serials, every, [is_whole(window) for window in every])
+        if windows:
+            check_episodes(taken, windows, self.streams.nesting)
+            self.compare_episodes(taken.episodes.episode_id.tolist(), [window[0].episode for window in windows])
+        befores = [(window, self.model.before(*place)) for window, place in zip(every, places, strict=True)]
+        for view, look in self.hindsight:
+            taken, pairs = self.gather(look, serials, befores, [is_over(window) for window in every])
+            if pairs:
+                check_hindsight(taken, *zip(*pairs, strict=True), view)
+
+    def gather(self, look, serials, expected, good):
+        """What a view makes of the steps that it should accept, and accepts; what is expected of those."""
+        good = np.array(good, bool)
+        if look.accepts is not None:
+            assert_equal(look.accepts(serials), good)
+        chosen = np.flatnonzero(good)
+        batch = look.gather(serials[chosen], np.ones(len(chosen)), self.rng) if len(chosen) else None
+        return batch, [expected[i] for i in chosen]
 
 
 class ExtendingMachine(Machine):
     """Records come in."""
 
-    @initialize(**SIZES, seed=SEEDS, nesting=st.sampled_from(NESTINGS))
-    def begin(self, lanes, capacity, n_step, seed, nesting):
-        self.open(lanes, capacity, n_step, seed, nesting)
+    @initialize(
+        **SIZES,
+        seed=SEEDS,
+        nesting=st.sampled_from((*NESTINGS, "goals", "texts")),
+        ends=st.sampled_from([ENDS, BLIND_ENDS]),
+    )
+    def begin(self, lanes, capacity, views, seed, nesting, ends):
+        streams = Streams(lanes, np.random.default_rng(seed), nesting, ends, stateless=0.1)
+        self.open(streams, capacity, views, seed)
 
     @rule(length=st.integers(1, 9))
     def a_rollout(self, length):
@@ -120,8 +169,8 @@ class AddingMachine(Machine):
     numbers_itself = True
 
     @initialize(**SIZES, seed=SEEDS)
-    def begin(self, lanes, capacity, n_step, seed):
-        self.open(lanes, capacity, n_step, seed, "dict")
+    def begin(self, lanes, capacity, views, seed):
+        self.open(Streams(lanes, np.random.default_rng(seed), "dict"), capacity, views, seed)
 
     @rule(count=st.integers(1, 12))
     def add(self, count):
@@ -138,9 +187,12 @@ class AddingMachine(Machine):
                 next_obs=tree_of(behind, "dict"),
                 terminated=np.array([one.terminated for one in steps]),
                 truncated=np.array([one.truncated for one in steps]),
+                state=state_of(obs) if (with_state := self.rng.random() < 0.9) else None,
                 env_id=None if whole else lanes,
             )
-            self.model.add([replace(one, end="run" if one.end == "cut" else one.end) for one in steps])
+            ends = ["run" if one.end == "cut" else one.end for one in steps]
+            pairs = zip(steps, ends, strict=True)
+            self.model.add([replace(one, end=end, has_state=with_state) for one, end in pairs])
 
     def compare_episodes(self, found, expected):
         # The numbers are its own: no two episodes have the same one, and none has two.

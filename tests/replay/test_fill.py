@@ -54,7 +54,7 @@ def test_exactly_as_many_steps_as_asked_for(make, count):
 def everything(replay):
     """All that a buffer holds."""
     serials = replay._ring.serials()
-    return replay._look.gather(serials, np.ones(len(serials)))
+    return replay._look.gather(serials, np.ones(len(serials)), np.random.default_rng())
 
 
 def test_a_buffer_for_other_rows_is_refused_before_anything_is_stepped():

@@ -40,7 +40,7 @@ class Adder:
 
         Args:
             obs: the observations acted upon and those behind the step, trees [n, ...].
-            columns: "action", "reward", "version" and whatever else the spec has.
+            columns: "action", "reward", "version" and whatever else the spec has; "state" may be left out.
             flags: terminated and truncated, bool [n].
             env_id: distinct lanes, int [n], or None.
 
@@ -60,6 +60,9 @@ class Adder:
             _column(flag, np.bool_, count, name) for flag, name in zip(flags, ("terminated", "truncated"), strict=True)
         )
         check_batch(self._obs, {"obs": before, "next_obs": behind}, (count,), WHERE)
+        state = columns.pop("state", None)
+        if state is not None:
+            check_batch({"state": ring.spec.state}, {"state": state}, (count,), WHERE)
         check_batch(self._columns, columns, (count,), WHERE)
         ring.cut(lanes[~self._continues(lanes, before)])
         ring.make_room(lanes, 1)
@@ -70,6 +73,8 @@ class Adder:
         for name, column in columns.items():
             tree.put(ring.columns[name], rows, column)
         tree.put(ring.obs, rows, before)
+        if ring.states is not None and state is not None:
+            ring.states.keep(rows, step, state)
         ended = terminated | truncated
         runs = ~ended
         if runs.any():

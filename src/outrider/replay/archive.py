@@ -110,6 +110,10 @@ class Reader:
             )
         return meta
 
+    def has(self, name: str) -> bool:
+        """Whether there is an array of this name."""
+        return f"{name}.npy" in self._archive.namelist()
+
     def into(self, name: str, target: np.ndarray) -> None:
         """Read an array into the first rows of `target`, which has its dtype and shape of rows.
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from outrider.records import arrays, describe
 from outrider.records.arrays import Array
+from outrider.records.episodes import Episodes
 from outrider.tree import Tree
 
-__all__ = ["TransitionBatch"]
+__all__ = ["EpisodeBatch", "SequenceBatch", "TransitionBatch"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -76,4 +77,122 @@ class TransitionBatch:
             SpecError: torch has no such dtype; names the column.
         """
         converted: TransitionBatch = arrays.converter().record(self, device)
+        return converted
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class SequenceBatch:
+    """B sequences of up to L steps of one episode each, time first, like a rollout whose lanes are the samples.
+
+    Sequence b has `lengths[b]` steps, L unless the view fills up shorter ones. Its observations are
+    `obs[:lengths[b] + 1, b]`: the last one is the true observation behind its last step, never one of a reset. What is
+    behind is zero, or empty, and `mask` is False there. An end or a cut can only be in the last step of a sequence;
+    where there is none, it ends because it is long enough, or with the newest step.
+
+    The target of step t of one step is `reward[t] + gamma * ~terminated[t] * V(obs[t + 1])`, wherever `mask` is True.
+    The first `burn_in` steps are real steps as well, for a recurrent network to find its state before what is behind
+    them is learned from.
+
+    Attributes:
+        obs: tree [L+1, B, ...]; zeros behind a step that terminated where nobody knows the last observation.
+        action: tree [L, B, ...].
+        reward: float64 [L, B].
+        terminated: bool [L, B].
+        truncated: bool [L, B].
+        cut: bool [L, B].
+        mask: bool [L, B]: a step, and not what short sequences are filled up with.
+        is_first: bool [L, B]: the first step of its episode.
+        step: int64 [L, B]: the index of the step in its episode.
+        version: int64 [L, B].
+        lengths: int64 [B].
+        index: int64 [B]: serial numbers of the first steps, for `update`; never used again for other steps.
+        weight: float64 [B]: importance weights, 1 unless the sampler prefers some steps.
+        env_id: int64 [B].
+        episode_id: int64 [B].
+        burn_in: how many steps of each are only to warm up the state.
+        state: tree [B, ...]: the recurrent state that was fed to the first step when it was collected, zeros if it came
+            without one; None if the spec has no state.
+        extras: dict of trees [L, B, ...].
+        info: dict of columns [L, B, ...] from the step, masks under "_key".
+        obs_info: dict of columns [L, B, ...] that came with the observation acted upon.
+    """
+
+    obs: Tree
+    action: Tree
+    reward: Array
+    terminated: Array
+    truncated: Array
+    cut: Array
+    mask: Array
+    is_first: Array
+    step: Array
+    version: Array
+    lengths: Array
+    index: Array
+    weight: Array
+    env_id: Array
+    episode_id: Array
+    burn_in: int = 0
+    state: Tree = None
+    extras: dict[str, Tree] = field(default_factory=dict)
+    info: dict[str, Tree] = field(default_factory=dict)
+    obs_info: dict[str, Tree] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """The number of sequences B."""
+        return int(self.lengths.shape[0])
+
+    def __repr__(self) -> str:
+        """Shapes and dtypes, no data."""
+        return describe.shapes(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all leaves."""
+        return describe.nbytes(self)
+
+    def torch(self, device: Any = None) -> SequenceBatch:
+        """The same with torch leaves on `device`; reward and weight become float32.
+
+        Raises:
+            SpecError: torch has no such dtype; names the column.
+        """
+        converted: SequenceBatch = arrays.converter().record(self, device)
+        return converted
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class EpisodeBatch:
+    """E whole episodes, from their first step to their end.
+
+    Attributes:
+        episodes: the record, of copies; `episodes.padded()` puts them side by side.
+        index: int64 [E]: serial numbers of the first steps, for `update`; never used again for other steps.
+        weight: float64 [E]: importance weights, 1 unless the sampler prefers some.
+    """
+
+    episodes: Episodes
+    index: Array
+    weight: Array
+
+    def __len__(self) -> int:
+        """The number of episodes E."""
+        return len(self.episodes)
+
+    def __repr__(self) -> str:
+        """Shapes and dtypes, no data."""
+        return describe.shapes(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all leaves."""
+        return describe.nbytes(self)
+
+    def torch(self, device: Any = None) -> EpisodeBatch:
+        """The same with torch leaves on `device`; reward and weight become float32.
+
+        Raises:
+            SpecError: torch has no such dtype; names the column.
+        """
+        converted: EpisodeBatch = arrays.converter().record(self, device)
         return converted

@@ -152,7 +152,8 @@ class ReplayBuffer:
             terminated: bool [n].
             truncated: bool [n].
             env_id: distinct lanes, int [n]; by default there is a row for every lane, in order.
-            columns: "version" (int, or int [n]), "info" and "obs_info" (dicts), and the extras of the spec by name.
+            columns: "version" (int, or int [n]), "info" and "obs_info" (dicts), "state" (tree [n, ...], that fed to the
+                step, for `Sequences`; zeros if it is left out), and the extras of the spec by name.
 
         Raises:
             SpecError: a column is not as the spec says; nothing is added then.
@@ -168,7 +169,8 @@ class ReplayBuffer:
             >>> replay.add(obs=obs, action=action, reward=reward, next_obs=obs, terminated=flags, truncated=flags)
             2
         """
-        rest = {name: columns.pop(name, {}) for name in ("info", "obs_info")} | {"version": columns.pop("version", 0)}
+        rest = {name: columns.pop(name, {}) for name in ("info", "obs_info")}
+        rest |= {"version": columns.pop("version", 0), "state": columns.pop("state", None)}
         found = {"action": action, "reward": reward, "extras": columns, **rest}
         with self._lock:
             return self._adder.add((obs, next_obs), found, (terminated, truncated), env_id)

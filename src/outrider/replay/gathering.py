@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from outrider import tree
-from outrider.replay.ring import Ring
 from outrider.replay.sparse import rows_of
 from outrider.tree import Tree
+
+if TYPE_CHECKING:
+    from outrider.replay.ring import Ring
 
 __all__ = ["behind", "blank", "observations", "part_of", "take"]
 

@@ -90,6 +90,10 @@ class Writer:
         check_batch(specs, {name: getattr(record, name) for name in names}, leading, where)
         with_last = (obs_rows, *leading[1:])
         check_batch({"obs": spec.obs}, {"obs": obs}, with_last, where)
+        if self._ring.states is not None:
+            state = record.state_rows if isinstance(record, Steps) else record.state
+            if state is not None:
+                check_batch({"state": spec.state}, {"state": state}, with_last, where)
         infos = leading if isinstance(record, Steps) else with_last
         check_batch({"obs_info": spec.obs_info}, {"obs_info": record.obs_info}, infos, where)
 
@@ -150,6 +154,9 @@ class Writer:
                 column = tree.take(column, slice(0, rollout.length))
             _copy(ring.columns[name], _flat(column), spans)
         _copy(ring.obs, _flat(rollout.obs), self._around(start, (rollout.length + 1) * count))
+        if ring.states is not None and rollout.state is not None:
+            every = (start + np.arange(rollout.length * count)) % ring.rows
+            ring.states.keep(every, rollout.step.reshape(-1), _flat(rollout.state))
         ended = rollout.ended
         rows = (start + rollout.final_index) % ring.rows
         if len(rows):
@@ -198,7 +205,10 @@ class Writer:
         rows = ring.row_of(lane, ring.heads[lane] + ranks)
         for name in COLUMNS:
             _copy(ring.columns[name], getattr(steps, name), [(rows, order)])
-        _copy(ring.obs, steps.obs_rows, [(rows, steps.obs_rows_used()[order])])
+        used = steps.obs_rows_used()[order]
+        _copy(ring.obs, steps.obs_rows, [(rows, used)])
+        if ring.states is not None and steps.state_rows is not None:
+            ring.states.keep(rows, step, steps.state_rows, used)
         ended = steps.ended[order]
         stops = ended.copy()
         # Whatever is not continued by the step behind it is cut.

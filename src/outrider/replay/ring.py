@@ -15,6 +15,7 @@ from outrider import tree
 from outrider.errors import ConfigError, explain
 from outrider.records.step_spec import StepSpec
 from outrider.replay.sparse import ABSENT, Sparse, rows_of
+from outrider.replay.states import States
 from outrider.replay.storage import Storage, allocate
 from outrider.spec import LeafSpec
 
@@ -63,6 +64,7 @@ class Ring:
         finals: true last observations of the steps after which an episode ended or was cut.
         tables: these and whatever else only some rows have, by name.
         open: bool [N], whether what follows the newest step of a lane may continue its episode.
+        states: the recurrent states that a view has asked for; None if none has, or there are none.
     """
 
     def __init__(self, spec: StepSpec, capacity: int, storage: Storage) -> None:
@@ -85,6 +87,8 @@ class Ring:
         self.columns: dict[str, Any] = allocate(storage, column_specs(spec), self.rows)
         self.obs = allocate(storage, spec.obs, self.rows)
         self.finals = Sparse(spec.obs, self.rows, storage)
+        self.states: States | None = None
+        self._storage = storage
         self.tables = {"finals": self.finals}
         self.heads, self.tails = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.open = np.zeros(count, np.bool_)
@@ -121,6 +125,16 @@ class Ring:
         bounds = zip(self.tails.tolist(), self.heads.tolist(), strict=True)
         every = [np.arange(tail, head) * self.num_envs + lane for lane, (tail, head) in enumerate(bounds)]
         return np.sort(np.concatenate(every))
+
+    def keep_states(self, stride: int) -> None:
+        """Keep the recurrent state of each step whose index in its episode is a multiple of `stride`.
+
+        For views, before any step has come. Where the spec has no state, nothing is kept.
+        """
+        if tree.leaves(self.spec.state):
+            # The name is that in files, of which one with another stride has other states.
+            table = self.tables[f"states{stride}"] = Sparse(self.spec.state, self.rows, self._storage)
+            self.states = States(table, stride)
 
     # -- what changes it ---------------------------------------------------------------------------------------------
 
@@ -231,6 +245,8 @@ class Ring:
         others = np.ones(self.rows, np.bool_)
         others[rows] = False
         assert (self.finals.at[others] == ABSENT).all(), "a row that is not there has a last observation"
+        if self.states is not None:
+            self.states.check(~others, self.columns["step"])
         newest = self.row_of(self._lanes, self.heads - 1)[sizes > 0]
         runs = self.finals.at[newest] == ABSENT
         assert (self.open[sizes > 0] == runs).all(), "a lane does not know whether its episode runs"

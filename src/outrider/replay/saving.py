@@ -59,6 +59,8 @@ def restore_ring(reader: Reader, ring: Ring) -> None:
         else:
             reader.into(name, leaf)
     for name, table in ring.tables.items():
+        if table is not ring.finals and not reader.has(f"tables/{name}/known"):
+            continue  # Recurrent states for another view than that of the buffer that was saved: nobody has kept them.
         leaves = [
             _read_ragged(reader, place, spec) if isinstance(spec, RaggedSpec) else reader.array(place)
             for index, spec in enumerate(tree.leaves(table.specs))

@@ -45,7 +45,7 @@ class Sparse:
         self._storage = storage
         self.at = np.full(rows, ABSENT, np.int32)
         self.table: Tree = allocate(storage, specs, LEAST)
-        # The row of each slot that is in use, and the slots that are not, of which the last is taken next.
+        # The row of each slot that is in use, and the slots that are not, of which the last are taken next.
         self._owner = np.full(LEAST, -1, np.int64)
         self._free = list(range(LEAST))[::-1]
         self._unknown = 0
@@ -59,7 +59,9 @@ class Sparse:
         count = len(rows)
         if count > len(self._free):
             self._resize(max(len(self._owner) * 3 // 2, len(self) + count))
-        slots = np.array([self._free.pop() for _ in range(count)], np.int64)
+        first = len(self._free) - count
+        slots = np.array(self._free[first:], np.int64)
+        del self._free[first:]
         self._owner[slots] = rows
         self.at[rows] = slots
         tree.put(self.table, slots, values)

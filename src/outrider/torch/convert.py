@@ -88,6 +88,8 @@ def through_pinned_memory(source: R, device: Any) -> R:
     target = torch.device(device)
 
     def move(leaf: Any) -> Any:
+        if dataclasses.is_dataclass(leaf):
+            return through_pinned_memory(leaf, device)
         if not isinstance(leaf, torch.Tensor):
             return leaf
         return (leaf.pin_memory() if target.type == "cuda" else leaf).to(target, non_blocking=True)
@@ -99,6 +101,8 @@ def through_pinned_memory(source: R, device: Any) -> R:
 def _column(column: tree.Tree, device: Any, name: str) -> tree.Tree:
     if isinstance(column, (int, slice)):
         return column
+    if dataclasses.is_dataclass(column):
+        return record(column, device)
     return tree.unflatten(column, [_leaf(leaf, device, path) for path, leaf in tree.items(column, name)])
 
 

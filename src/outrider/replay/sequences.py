@@ -1,0 +1,157 @@
+"""Sequences of steps of one episode, for recurrent networks."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from outrider.errors import ConfigError, explain
+from outrider.replay.batches import SequenceBatch
+from outrider.replay.gathering import blank, observations, take
+from outrider.replay.ring import FLAGS, Ring, column_specs
+from outrider.replay.samplers import Accepts, whole_number
+from outrider.replay.sparse import UNKNOWN
+
+if TYPE_CHECKING:
+    from outrider.replay.views import Look
+
+__all__ = ["Sequences"]
+
+PER_STEP = ("action", "reward", "version", "extras", "info", "obs_info")
+"""Columns that may have another value in each step; the others follow from the first step and the last."""
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Sequences of `length` steps of one episode: nothing crosses an end, a cut or a seam.
+
+    A sequence begins with a step whose index in its episode is a multiple of `stride`, and each one that fits is
+    equally likely, or as likely as the sampler makes its first step. Where the spec has a recurrent state, the buffer
+    keeps it for those steps alone, and a batch has it for the first step of each sequence. To begin with zeros instead,
+    ignore it; to store none, make the buffer with `dataclasses.replace(collector.spec, state=None)`.
+
+    Attributes:
+        length: steps of each sequence, those of `burn_in` included.
+        burn_in: how many of them only warm up the state.
+        stride: 1 for sequences that begin with any step.
+        pad: also take sequences that are shorter, because their episode or what is there of it ends before, but have at
+            least one step behind those of `burn_in`; they are filled up with zeros. By default they are left out.
+
+    Raises:
+        ConfigError: a number is out of its range, or nothing is left behind the burn-in.
+
+    Example:
+        >>> import outrider
+        >>> with outrider.make_vec("CartPole-v1", 4) as envs:
+        ...     collector = outrider.Collector(envs, outrider.RandomPolicy(envs.single_action_space), seed=0)
+        ...     replay = outrider.ReplayBuffer(1_000, collector.spec, view=Sequences(8, burn_in=2, pad=True), seed=0)
+        ...     added = replay.extend(collector.rollout(100))
+        >>> batch = replay.sample(32)
+        >>> batch.obs.shape, batch.mask.shape, batch.reward[batch.burn_in :].shape
+        ((9, 32, 4), (8, 32), (6, 32))
+    """
+
+    length: int
+    burn_in: int = 0
+    stride: int = 1
+    pad: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        whole_number(self.length, 1, "Sequences(length)")
+        whole_number(self.burn_in, 0, "Sequences(burn_in)")
+        whole_number(self.stride, 1, "Sequences(stride)")
+        if self.burn_in >= self.length:
+            raise ConfigError(
+                explain(
+                    expected=f"less than the length, {self.length}, which includes it",
+                    found=repr(self.burn_in),
+                    where="Sequences(burn_in)",
+                    fix=f"pass length={self.length + self.burn_in} for {self.length} steps behind the burn-in",
+                )
+            )
+
+    def start(self, ring: Ring) -> Look:
+        """See `View.start`."""
+        ring.keep_states(self.stride)
+        return SequenceLook(ring, self)
+
+
+class SequenceLook:
+    """`Sequences` of one ring."""
+
+    def __init__(self, ring: Ring, view: Sequences) -> None:
+        self._ring = ring
+        self._view = view
+        self._specs = column_specs(ring.spec)
+        self._least = view.burn_in + 1 if view.pad else view.length
+        self._runs = importlib.import_module("outrider.replay.runs")
+
+    @property
+    def accepts(self) -> Accepts:
+        """See `Look.accepts`."""
+        return self._fit
+
+    def _fit(self, serials: np.ndarray) -> np.ndarray:
+        ring, view = self._ring, self._view
+        fit = np.ones(len(serials), np.bool_)
+        if view.stride > 1:
+            fit = ring.columns["step"].take(serials % ring.rows) % view.stride == 0
+            serials = serials[fit]
+        # An end that nobody knows the observation of may be the last step, which has to be found then.
+        most = view.length if ring.finals.has_unknown else self._least
+        counts = self._runs.ahead(serials, ring.heads, ring.finals.at, most)
+        good = counts >= self._least
+        if ring.finals.has_unknown:
+            last = (serials + (counts - 1) * ring.num_envs) % ring.rows
+            good &= (ring.finals.at[last] != UNKNOWN) | ring.columns["terminated"][last]
+        fit[fit] = good
+        return fit
+
+    def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> SequenceBatch:
+        """See `Look.gather`."""
+        ring, view, columns = self._ring, self._view, self._ring.columns
+        rows, index, lengths = self._runs.sequences(serials, ring.heads, ring.finals.at, view.length)
+        firsts = rows[0]
+        taken = {name: take(columns[name], rows) for name in PER_STEP}
+        taken["obs"] = observations(ring, index)
+        taken["step"] = columns["step"].take(firsts) + np.arange(view.length)[:, None]
+        mask = np.ones(rows.shape, np.bool_)
+        if lengths.min() < view.length:
+            mask = self._fill_up(taken, lengths)
+        lasts, every = rows[-1], np.arange(len(serials))
+        taken |= {name: np.zeros(rows.shape, np.bool_) for name in (*FLAGS, "is_first")}
+        for name in FLAGS:
+            taken[name][lengths - 1, every] = columns[name].take(lasts)
+        taken["is_first"][0] = taken["step"][0] == 0
+        if ring.finals.has_unknown:
+            self._leave_out_unknown(taken["obs"], lengths, lasts)
+        return SequenceBatch(
+            mask=mask,
+            lengths=lengths,
+            index=serials,
+            weight=weights,
+            env_id=serials % ring.num_envs,
+            episode_id=columns["episode_id"].take(firsts),
+            burn_in=view.burn_in,
+            state=None if ring.states is None else ring.states.take(firsts),
+            **taken,
+        )
+
+    def _fill_up(self, taken: dict[str, Any], lengths: np.ndarray) -> np.ndarray:
+        """Blank what is behind sequences of these lengths, int64 [B]; return where a step is, bool [L, B]."""
+        times = np.arange(self._view.length + 1)[:, None]
+        blank(taken["obs"], self._ring.spec.obs, times > lengths)
+        behind = times[:-1] >= lengths
+        for name in (*PER_STEP, "step"):
+            blank(taken[name], self._specs[name], behind)
+        return ~behind
+
+    def _leave_out_unknown(self, obs: Any, lengths: np.ndarray, lasts: np.ndarray) -> None:
+        """Blank the observations behind the last steps, in the rows `lasts`, that nobody knows."""
+        where = np.zeros((self._view.length + 1, len(lengths)), np.bool_)
+        where[lengths, np.arange(len(lengths))] = self._ring.finals.at[lasts] == UNKNOWN
+        blank(obs, self._ring.spec.obs, where)

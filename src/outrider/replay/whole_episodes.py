@@ -1,0 +1,96 @@
+"""Whole episodes."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from outrider.records.arrays import ranges
+from outrider.records.episodes import Episodes
+from outrider.replay.batches import EpisodeBatch
+from outrider.replay.gathering import behind, blank, observations, take
+from outrider.replay.ring import FLAGS, Ring
+from outrider.replay.sparse import UNKNOWN
+
+if TYPE_CHECKING:
+    from outrider.replay.samplers import Accepts
+    from outrider.replay.views import Look
+
+__all__ = ["WholeEpisodes"]
+
+PER_STEP = ("action", "reward", *FLAGS, "step", "version", "extras", "info", "obs_info")
+
+
+@dataclass(frozen=True)
+class WholeEpisodes:
+    """Episodes that are there from their first step to the last one, which ended or was cut; each is equally likely.
+
+    Running episodes are left out, and so are those of which the oldest steps have had to make room, and those that were
+    truncated where nobody knows the last observation. Recurrent states are not kept.
+
+    Example:
+        >>> import outrider
+        >>> with outrider.make_vec("CartPole-v1", 4) as envs:
+        ...     collector = outrider.Collector(envs, outrider.RandomPolicy(envs.single_action_space), seed=0)
+        ...     replay = outrider.ReplayBuffer(1_000, collector.spec, view=WholeEpisodes(), seed=0)
+        ...     added = replay.extend(collector.rollout(100))
+        >>> batch = replay.sample(5)
+        >>> len(batch.episodes), bool(batch.episodes.is_complete.all())
+        (5, True)
+    """
+
+    def start(self, ring: Ring) -> Look:
+        """See `View.start`."""
+        return EpisodeLook(ring)
+
+
+class EpisodeLook:
+    """`WholeEpisodes` of one ring."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._ahead = importlib.import_module("outrider.replay.runs").ahead
+
+    @property
+    def accepts(self) -> Accepts:
+        """See `Look.accepts`."""
+        return self._are_whole
+
+    def _are_whole(self, serials: np.ndarray) -> np.ndarray:
+        ring = self._ring
+        whole: np.ndarray = ring.columns["step"].take(serials % ring.rows) == 0
+        serials = serials[whole]
+        last = (serials + (self._lengths(serials) - 1) * ring.num_envs) % ring.rows
+        slots = ring.finals.at[last]
+        whole[whole] = (slots >= 0) | ((slots == UNKNOWN) & ring.columns["terminated"][last])
+        return whole
+
+    def _lengths(self, serials: np.ndarray) -> np.ndarray:
+        lengths: np.ndarray = self._ahead(serials, self._ring.heads, self._ring.finals.at, self._ring.rows)
+        return lengths
+
+    def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> EpisodeBatch:
+        """See `Look.gather`."""
+        ring, columns = self._ring, self._ring.columns
+        lengths = self._lengths(serials)
+        firsts, ends = serials % ring.rows, np.cumsum(lengths)
+        rows = (np.repeat(firsts, lengths) + ranges(np.zeros_like(lengths), lengths) * ring.num_envs) % ring.rows
+        # The rows of steps, and behind those of each episode its last observation.
+        index = np.insert(rows, ends, behind(ring, rows[ends - 1]))
+        obs, blind = observations(ring, index), None
+        if ring.finals.has_unknown:
+            blind = ring.finals.at[rows] == UNKNOWN
+            where = np.insert(np.zeros(len(rows), np.bool_), ends, blind[ends - 1])
+            blank(obs, ring.spec.obs, where)
+        episodes = Episodes(
+            obs=obs,
+            **{name: take(columns[name], rows) for name in PER_STEP},
+            episode_id=columns["episode_id"].take(firsts),
+            env_id=serials % ring.num_envs,
+            lengths=lengths,
+            blind=blind if blind is not None and blind.any() else None,
+        )
+        return EpisodeBatch(episodes=episodes, index=serials, weight=weights)
