@@ -10,7 +10,7 @@
     Rollout, Steps, Episodes     what comes back; Episode, Padded, StepSpec
     ReplayBuffer                 the newest steps, in memory or in files (Memmap)
     Transitions, Sequences       what samples look like; WholeEpisodes, Hindsight
-    Uniform, Prioritized         how to sample; WithoutReplacement, Newest, Stale
+    Uniform, Prioritized         how to sample; WithoutReplacement, Newest, Stale; Mix of buffers
     Dataset                      episodes on disk
     OutriderError                what is raised, with a class for each kind of cause
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from outrider.replay.epochs import WithoutReplacement as WithoutReplacement
     from outrider.replay.hindsight import GoalKeys as GoalKeys
     from outrider.replay.hindsight import Hindsight as Hindsight
+    from outrider.replay.mix import Mix as Mix
     from outrider.replay.prioritized import Prioritized as Prioritized
     from outrider.replay.recent import Newest as Newest
     from outrider.replay.recent import Stale as Stale
@@ -105,6 +106,7 @@ _HOMES = {
     "ReplayBuffer": "outrider.replay.buffer",
     "Sequences": "outrider.replay.sequences",
     "Transitions": "outrider.replay.transitions",
+    "Mix": "outrider.replay.mix",
     "Newest": "outrider.replay.recent",
     "Prioritized": "outrider.replay.prioritized",
     "Stale": "outrider.replay.recent",

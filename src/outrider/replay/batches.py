@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from outrider import tree
 from outrider.records import arrays, describe
 from outrider.records.arrays import Array
 from outrider.records.episodes import Episodes
 from outrider.tree import Tree
 
 __all__ = ["EpisodeBatch", "SequenceBatch", "TransitionBatch"]
+
+TIME_FIRST = frozenset(
+    {
+        *("obs", "action", "reward", "terminated", "truncated", "cut", "mask", "is_first", "step", "version"),
+        *("extras", "info", "obs_info"),
+    }
+)
+"""The columns of sequences whose second axis is that of the samples."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -78,6 +90,11 @@ class TransitionBatch:
         """
         converted: TransitionBatch = arrays.converter().record(self, device)
         return converted
+
+    @staticmethod
+    def concatenate(parts: Sequence[TransitionBatch]) -> TransitionBatch:
+        """Join batches of equal structure, in order; a copy."""
+        return TransitionBatch(**_joined(parts))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -160,6 +177,11 @@ class SequenceBatch:
         converted: SequenceBatch = arrays.converter().record(self, device)
         return converted
 
+    @staticmethod
+    def concatenate(parts: Sequence[SequenceBatch]) -> SequenceBatch:
+        """Join batches of equal structure, in order; a copy."""
+        return SequenceBatch(**_joined(parts, TIME_FIRST))
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class EpisodeBatch:
@@ -196,3 +218,19 @@ class EpisodeBatch:
         """
         converted: EpisodeBatch = arrays.converter().record(self, device)
         return converted
+
+    @staticmethod
+    def concatenate(parts: Sequence[EpisodeBatch]) -> EpisodeBatch:
+        """Join batches of equal structure, in order; a copy."""
+        episodes = Episodes.concatenate([part.episodes for part in parts])
+        index, weight = (np.concatenate([getattr(part, name) for part in parts]) for name in ("index", "weight"))
+        return EpisodeBatch(episodes=episodes, index=index, weight=weight)
+
+
+def _joined(parts: Sequence[Any], time_first: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """The columns of batches, one behind the other; numbers are the same in all of them."""
+    joined = {}
+    for name, first in describe.columns_of(parts[0]).items():
+        columns = [getattr(part, name) for part in parts]
+        joined[name] = first if isinstance(first, int) else tree.concatenate(columns, int(name in time_first))
+    return joined

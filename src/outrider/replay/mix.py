@@ -1,0 +1,234 @@
+"""Samples of several buffers in fixed fractions."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from outrider import tree
+from outrider.errors import ConfigError, OutriderError, SpecError, explain
+from outrider.records.step_spec import StepSpec
+from outrider.replay.prioritized import checked_priorities
+from outrider.replay.samplers import COLLECT_MORE, no_priorities, whole_number
+from outrider.replay.views import View
+
+__all__ = ["Mix", "Source"]
+
+COLUMNS = ("obs", "action", "reward", "extras", "state", "info", "obs_info")
+
+
+class Source(Protocol):
+    """What can be mixed: replay buffers, and mixes."""
+
+    spec: StepSpec
+    view: View
+
+    def __len__(self) -> int: ...
+
+    @property
+    def has_priorities(self) -> bool:
+        """Whether `update` is of any use."""
+
+    def sample(self, count: int) -> Any:
+        """Draw samples."""
+
+    def update(self, index: Any, priorities: Any) -> int:
+        """Give steps new priorities."""
+
+
+class Mix:
+    """Batches with rows of several buffers, for example of new experience and of a dataset.
+
+    Over many calls each buffer gives its fraction exactly: what is rounded away in one batch is made up for in the next
+    ones. With two buffers neither is ever further than half a sample from its fraction.
+
+    A batch has the rows of the first buffer, then those of the second, and so on. In its `index` is also which buffer a
+    row is of: `mix.source_of(batch.index)`. Weights are those of each buffer, over the maximum of its own rows.
+
+    Args:
+        sources: the buffers, of the same columns and with equal views.
+        fractions: of the samples, each above 0; their sum is 1.
+
+    Raises:
+        ConfigError: the fractions are none, or the views differ.
+        SpecError: columns differ; the message names the first one that does.
+
+    Example:
+        >>> from outrider.records import Rollout, StepSpec
+        >>> from outrider.replay.buffer import ReplayBuffer
+        >>> from outrider.spec import LeafSpec
+        >>> spec = StepSpec(obs=LeafSpec((3,), np.dtype("f4")), action=LeafSpec((), np.dtype("i8")), num_envs=2)
+        >>> replay, other = ReplayBuffer(100, spec), ReplayBuffer(100, spec)
+        >>> added = replay.extend(Rollout.zeros(spec, 20)), other.extend(Rollout.zeros(spec, 20))
+        >>> mix = Mix((replay, other), (0.75, 0.25))
+        >>> batch = mix.sample(6)
+        >>> batch.obs.shape, mix.source_of(batch.index), mix.source_of(mix.sample(6).index)
+        ((6, 3), array([0, 0, 0, 0, 0, 1]), array([0, 0, 0, 0, 1, 1]))
+    """
+
+    def __init__(self, sources: Sequence[Source], fractions: Sequence[float]) -> None:
+        self.sources = tuple(sources)
+        self.fractions = _checked_fractions(fractions, len(self.sources))
+        self.spec, self.view = self.sources[0].spec, self.sources[0].view
+        for number, source in enumerate(self.sources[1:], 1):
+            _check_same(self.sources[0], source, number)
+        # How many samples each has given.
+        self._given = np.zeros(len(self.sources), np.int64)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """How many steps all buffers hold."""
+        return sum(len(source) for source in self.sources)
+
+    @property
+    def has_priorities(self) -> bool:
+        """Whether one of the samplers has priorities."""
+        return any(source.has_priorities for source in self.sources)
+
+    def sample(self, count: int) -> Any:
+        """Draw `count` samples: a batch as the view makes them, copies.
+
+        Raises:
+            ConfigError: `count` is less than 1.
+            OutriderError: a buffer holds too little that could be drawn; the message says which one.
+        """
+        count = whole_number(count, 1, "sample(count)")
+        with self._lock:
+            shares = self._shares(count)
+            for number, share in enumerate(shares):
+                if share and not len(self.sources[number]):
+                    raise _too_few(number, f"1 step or more to draw {share} samples from", 0)
+            batches = [self._draw(number, int(share)) for number, share in enumerate(shares) if share]
+            self._given += shares
+        return batches[0] if len(batches) == 1 else type(batches[0]).concatenate(batches)
+
+    def _shares(self, count: int) -> np.ndarray:
+        """How many of the next `count` samples are of each source, int64 [sources]."""
+        owed = self.fractions * (self._given.sum() + count) - self._given
+        shares: np.ndarray = np.floor(self.fractions * count).astype(np.int64)
+        for _ in range(count - int(shares.sum())):
+            shares[np.argmax(owed - shares)] += 1
+        return shares
+
+    def _draw(self, number: int, count: int) -> Any:
+        try:
+            batch = self.sources[number].sample(count)
+        except OutriderError as error:
+            error.args = (f"source {number} of Mix: {error}", *error.args[1:])
+            raise
+        return dataclasses.replace(batch, index=batch.index * len(self.sources) + number)
+
+    def source_of(self, index: Any) -> Any:
+        """The number of the buffer that each row is of, int64 [n], from the `index` of a batch, [n]."""
+        return index % len(self.sources)
+
+    def update(self, index: Any, priorities: Any) -> int:
+        """Give steps new priorities, in the buffers that they are of; those of buffers without priorities are ignored.
+
+        Args:
+            index: int64 [n], from a batch of this mix; an array, or a tensor in the memory of the CPU.
+            priorities: likewise, [n], finite and 0 or more.
+
+        Returns:
+            How many of the steps were not there any more; theirs are ignored as well.
+
+        Raises:
+            ConfigError: no buffer has priorities, or these are none; nothing is changed then.
+        """
+        if not self.has_priorities:
+            raise no_priorities("a Mix of buffers without")
+        index, priorities = checked_priorities(index, priorities)
+        right = np.isfinite(priorities) & (priorities >= 0)
+        if not right.all():
+            raise ConfigError(
+                explain(
+                    expected="finite priorities of 0 or more",
+                    found=f"{priorities[~right][:5]}",
+                    where="update(index, priorities)",
+                    fix="look for what made them, e.g. the loss",
+                )
+            )
+        stale, numbers = 0, self.source_of(index)
+        for number, source in enumerate(self.sources):
+            rows = numbers == number
+            if source.has_priorities and rows.any():
+                stale += source.update(index[rows] // len(self.sources), priorities[rows])
+        return stale
+
+    def state(self) -> dict[str, Any]:
+        """What the next batches depend on, besides the buffers: a copy."""
+        with self._lock:
+            return {"given": self._given.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a `state`."""
+        with self._lock:
+            self._given[:] = state["given"]
+
+    def check(self) -> None:
+        """Verify what holds between any two calls.
+
+        Raises:
+            AssertionError: something does not.
+        """
+        with self._lock:
+            off = self.fractions * self._given.sum() - self._given
+            assert (abs(off) < max(1, len(self.sources) - 1)).all(), "a source is too far from its fraction"
+
+
+def _too_few(number: int, need: str, have: int) -> OutriderError:
+    where = f"source {number} of Mix: sample(count)"
+    return OutriderError(explain(expected=need, found=have, where=where, fix=COLLECT_MORE))
+
+
+def _checked_fractions(fractions: Any, count: int) -> np.ndarray:
+    """The fractions, float64 [count].
+
+    Raises:
+        ConfigError: they are none.
+    """
+    values = np.asarray(fractions, np.float64)
+    bad = not count or values.shape != (count,) or not (values > 0).all() or not math.isclose(values.sum(), 1)
+    if bad:
+        raise ConfigError(
+            explain(
+                expected=f"a fraction above 0 for each of {count} buffers (1 or more), of the sum 1",
+                found=repr(fractions),
+                where="Mix(sources, fractions)",
+                fix="pass for example Mix((replay, other), (0.5, 0.5))",
+            )
+        )
+    scaled: np.ndarray = values / values.sum()
+    return scaled
+
+
+def _check_same(first: Source, other: Source, number: int) -> None:
+    """Verify that two sources have batches of the same structure.
+
+    Raises:
+        ConfigError: their views differ.
+        SpecError: their columns do.
+    """
+    where = f"source {number} of Mix"
+    if first.view != other.view:
+        fix = "make the buffers with equal views"
+        raise ConfigError(
+            explain(expected=f"the view of source 0, {first.view}", found=f"{other.view}", where=where, fix=fix)
+        )
+    for column in COLUMNS:
+        expected, found = (dict(tree.items(getattr(source.spec, column), column)) for source in (first, other))
+        for path in {**expected, **found}:
+            if expected.get(path) != found.get(path):
+                raise SpecError(
+                    explain(
+                        expected=f"{expected.get(path, 'nothing')} as in source 0",
+                        found=found.get(path, "nothing"),
+                        where=f"{where} at '{path}'",
+                        fix="make the buffers with the same columns; StepSpec says what they are",
+                    )
+                )

@@ -1,0 +1,192 @@
+"""Batches of several buffers."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider import (
+    ConfigError,
+    Mix,
+    OutriderError,
+    Prioritized,
+    ReplayBuffer,
+    SpecError,
+    Transitions,
+    Uniform,
+    WithoutReplacement,
+)
+from outrider.records import Rollout, StepSpec
+from outrider.spec import LeafSpec
+
+SPEC = StepSpec(
+    obs={"a": LeafSpec((2,), np.dtype("f4"))},
+    action=LeafSpec((), np.dtype("i8")),
+    num_envs=2,
+    extras={"log_prob": LeafSpec((), np.dtype("f4"))},
+)
+
+
+def buffer(mark, steps=20, spec=SPEC, **settings):
+    """A buffer whose actions are all `mark`."""
+    replay = ReplayBuffer(100, spec, seed=mark, **settings)
+    if steps:
+        rollout = Rollout.zeros(spec, steps)
+        rollout.action[:] = mark
+        replay.extend(rollout)
+    return replay
+
+
+class Counted:
+    """A source that counts what it is asked for."""
+
+    spec, view, has_priorities = SPEC, Transitions(), False
+
+    def __init__(self):
+        self.asked = []
+
+    def __len__(self):
+        return 1
+
+    def sample(self, count):
+        self.asked.append(count)
+        return ONE.sample(count)
+
+
+ONE = buffer(0)
+
+
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=5),
+    st.lists(st.integers(1, 40), min_size=1, max_size=60),
+)
+def test_exactly_as_many_as_asked_for_in_exact_fractions(weights, counts):
+    sources = [Counted() for _ in weights]
+    fractions = [Fraction(weight, sum(weights)) for weight in weights]
+    mix = Mix(sources, [float(one) for one in fractions])
+    total = 0
+    for count in counts:
+        assert len(mix.sample(count)) == count
+        total += count
+        mix.check()
+        bound = Fraction(1, 2) if len(weights) == 2 else max(1, len(weights) - 1)
+        for source, fraction in zip(sources, fractions, strict=True):
+            assert abs(sum(source.asked) - fraction * total) <= bound + Fraction(1, 10**9)
+    if total % sum(weights) == 0 and len(weights) == 2:
+        assert [sum(source.asked) for source in sources] == [fraction * total for fraction in fractions]
+
+
+def test_halves_of_an_odd_number_take_turns():
+    sources = Counted(), Counted()
+    mix = Mix(sources, (0.5, 0.5))
+    for _ in range(4):
+        mix.sample(5)
+    assert [sorted(source.asked) for source in sources] == [[2, 2, 3, 3]] * 2
+
+
+def test_rows_say_which_buffer_they_are_of():
+    mix = Mix((buffer(7), buffer(8), buffer(9)), (0.5, 0.25, 0.25))
+    batch = mix.sample(40)
+    assert batch.action.tolist() == [7] * 20 + [8] * 10 + [9] * 10
+    assert mix.source_of(batch.index).tolist() == [0] * 20 + [1] * 10 + [2] * 10
+    assert mix.source_of(batch.torch().index).tolist() == mix.source_of(batch.index).tolist()
+    assert batch.obs["a"].shape == batch.next_obs["a"].shape == (40, 2)
+    assert batch.extras["log_prob"].shape == (40,)
+    assert len(mix) == 120
+    assert (batch.index // 3 < 40).all()
+
+
+def test_priorities_reach_the_buffer_that_a_row_is_of():
+    first, second = (buffer(mark, sampler=Prioritized(alpha=1.0)) for mark in (0, 1))
+    mix = Mix((first, second), (0.5, 0.5))
+    serials = np.arange(40)
+    # Priorities that tell step and buffer: only step 3 of the first and step 5 of the second stay above zero.
+    index = np.concatenate([serials * 2, serials * 2 + 1])
+    priorities = np.zeros(80)
+    priorities[[3, 40 + 5]] = 1
+    order = np.random.default_rng(0).permutation(80)
+    assert mix.update(index[order], priorities[order]) == 0
+    batch = mix.sample(20)
+    assert set(batch.index.tolist()) == {3 * 2, 5 * 2 + 1}
+    for source, serial in ((first, 3), (second, 5)):
+        assert set(source.sample(10).index.tolist()) == {serial}
+        source.check()
+
+
+def test_stale_priorities_are_counted_over_all_buffers():
+    first, second = (buffer(mark, sampler=Prioritized()) for mark in (0, 1))
+    mix = Mix((first, second), (0.5, 0.5))
+    index = mix.sample(10).index
+    first.extend(Rollout.zeros(SPEC, 60))
+    assert mix.update(index, np.ones(10)) == 5 == first.stale_updates
+    assert second.stale_updates == 0
+
+
+def test_buffers_without_priorities_are_passed_over_unless_none_has_any():
+    mix = Mix((buffer(0), buffer(1, sampler=Prioritized(alpha=1.0))), (0.5, 0.5))
+    batch = mix.sample(8)
+    assert mix.update(batch.index, np.full(8, 2.0)) == 0
+    assert mix.sources[1]._draws.state()["numbers"].max() == 2
+    with pytest.raises(ConfigError, match=r"a Mix of buffers without.*Prioritized\(\)"):
+        Mix((buffer(0), buffer(1)), (0.5, 0.5)).update(batch.index, np.ones(8))
+
+
+@pytest.mark.parametrize("wrong", (np.nan, -1.0, np.inf))
+def test_wrong_priorities_change_no_buffer(wrong):
+    mix = Mix([buffer(mark, sampler=Prioritized()) for mark in (0, 1)], (0.5, 0.5))
+    with pytest.raises(ConfigError, match="finite priorities"):
+        mix.update([0, 1], [5.0, wrong])
+    with pytest.raises(ConfigError, match="same length"):
+        mix.update([0, 1], [5.0])
+    for source in mix.sources:
+        assert (source._draws.state()["numbers"] == 1).all()
+
+
+def test_a_source_without_enough_is_named_and_nothing_is_counted():
+    mix = Mix((buffer(0), buffer(1, steps=0)), (0.75, 0.25))
+    with pytest.raises(OutriderError, match=r"source 1 of Mix.*expected 1 step or more.*found 0"):
+        mix.sample(4)
+    assert mix.state()["given"].tolist() == [0, 0]
+    mix = Mix((buffer(0), buffer(1, steps=2, sampler=WithoutReplacement())), (0.5, 0.5))
+    with pytest.raises(OutriderError, match=r"source 1 of Mix.*expected 5 steps.*found 4"):
+        mix.sample(10)
+    assert len(mix.sample(8)) == 8
+
+
+def test_buffers_of_other_columns_are_refused_by_name():
+    others = {
+        "extras/log_prob": replace(SPEC, extras={}),
+        "obs/a": replace(SPEC, obs={"a": LeafSpec((3,), np.dtype("f4"))}),
+        "action": replace(SPEC, action=LeafSpec((), np.dtype("i4"))),
+        "info/x": replace(SPEC, info={"x": LeafSpec((), np.dtype("f8"))}),
+    }
+    for path, spec in others.items():
+        with pytest.raises(SpecError, match=f"source 2 of Mix at '{path}'"):
+            Mix((buffer(0), buffer(1), buffer(2, steps=0, spec=spec)), (0.5, 0.25, 0.25))
+    # As many lanes as one likes.
+    assert len(Mix((buffer(0), buffer(1, spec=replace(SPEC, num_envs=3))), (0.5, 0.5)).sample(7)) == 7
+
+
+def test_buffers_of_other_views_are_refused():
+    with pytest.raises(ConfigError, match=r"source 1 of Mix.*n_step=1.*n_step=3.*equal views"):
+        Mix((buffer(0), buffer(1, view=Transitions(n_step=3))), (0.5, 0.5))
+
+
+@pytest.mark.parametrize("fractions", ((), (1.0,), (0.5, 0.4), (1.5, -0.5), (1.0, 0.0), (np.nan, 0.5)))
+def test_fractions_that_are_none_are_refused(fractions):
+    with pytest.raises(ConfigError, match="fraction above 0 for each of 2 buffers"):
+        Mix((buffer(0), buffer(1)), fractions)
+    with pytest.raises(ConfigError):
+        Mix((), ())
+
+
+def test_it_goes_on_from_its_state():
+    mix, other = (Mix((buffer(0), buffer(1, sampler=Uniform())), (0.3, 0.7)) for _ in range(2))
+    mix.sample(1)
+    other.restore(mix.state())
+    found = [[one.sample(1).action[0] for _ in range(9)] for one in (mix, other)]
+    assert found[0] == found[1]
+    assert found[0].count(0) == 3
