@@ -291,7 +291,19 @@ def test_help_is_quick_and_says_what_there_is():
     subprocess.run([sys.executable, "-c", program], check=True)
     assert SCRIPT.exists()
     text = outrider("collect", "--help")
-    for option in ("--steps", "--episodes", "--out", "--policy", "--envs", "--workers", "--seed", "--append"):
+    for option in (
+        "--steps",
+        "--episodes",
+        "--out",
+        "--policy",
+        "--envs",
+        "--workers",
+        "--seed",
+        "--append",
+        "--max-episode-steps",
+        "--step-timeout",
+        "--on-failure",
+    ):
         assert option in text
 
 

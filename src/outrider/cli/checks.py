@@ -34,12 +34,19 @@ def count_of(steps: int | None, episodes: int | None) -> tuple[str, int]:
     return given[0]
 
 
-def workers_of(text: str, num_envs: int) -> int:
-    """The number of workers; 0 means that everything runs in this process.
+def workers_of(text: str, num_envs: int, *, environments_alone: bool = False) -> int:
+    """The number of workers that run environments and policy; 0 means that the policy runs in this process.
+
+    Args:
+        text: what was asked for.
+        num_envs: how many environments.
+        environments_alone: whether they need workers that run no policy.
 
     Raises:
-        Refusal: no number of 0 or more and not "auto", or more workers than environments.
+        Refusal: no number of 0 or more and not "auto", or more workers than environments, or than may be.
     """
+    if environments_alone and text in ("0", "auto"):
+        return 0
     if text == "auto":
         workers = min(len(os.sched_getaffinity(0)), num_envs)
         return 0 if workers == 1 else workers  # a single one would only add a process
@@ -47,6 +54,13 @@ def workers_of(text: str, num_envs: int) -> int:
         msg = f"--workers: expected a number of 0 or more, or auto, found {text!r}"
         raise Refusal(msg)
     workers = int(text)
+    if environments_alone and workers:
+        msg = (
+            f"--workers {workers}: workers that run the policy can neither end a call (--step-timeout) nor go on after "
+            "a failure (--on-failure); leave --workers out: the environments then run in workers of their own, one for "
+            "each core, and the policy in this process"
+        )
+        raise Refusal(msg)
     if workers > num_envs:
         msg = (
             f"--workers: expected at most one worker for each of the {num_envs} environments, found {workers}; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -26,8 +26,42 @@ from outrider.records import StepSpec
 from outrider.vector.inline import Inline
 from outrider.vector.make import make_vec
 from outrider.vector.plan import Envs
+from outrider.vector.processes import Processes
+from outrider.vector.recovery import Drop, OnFailure, Restart
 
-__all__ = ["Request", "run"]
+__all__ = ["Limits", "Request", "run"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What environments are allowed.
+
+    Attributes:
+        max_episode_steps: as of `Envs`.
+        step_timeout: as of `Processes`.
+        on_failure: "raise", "restart" or "drop".
+    """
+
+    max_episode_steps: int | None = None
+    step_timeout: float | None = None
+    on_failure: str = "raise"
+
+    @property
+    def backend(self) -> Inline | Processes:
+        """Where environments run whose policy runs in this process: in workers only if these are needed.
+
+        Raises:
+            ConfigError: a bad time.
+        """
+        if self.step_timeout is None and self.on_failure == "raise":
+            return Inline()
+        choices: dict[str, OnFailure] = {"raise": "raise", "restart": Restart(), "drop": Drop()}
+        return Processes(step_timeout=self.step_timeout, on_failure=choices[self.on_failure])
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Those that are no defaults, as JSON takes them."""
+        return {name: value for name, value in asdict(self).items() if value != getattr(Limits, name)}
 
 
 @dataclass(frozen=True)
@@ -41,6 +75,7 @@ class Request:
     workers: str
     seed: int | None
     append: bool
+    limits: Limits
 
 
 @dataclass(frozen=True)
@@ -71,12 +106,14 @@ def run(request: Request, steps: int | None, episodes: int | None) -> None:
     """
     began = perf_counter()
     unit, count = count_of(steps, episodes)
-    workers = workers_of(request.workers, request.num_envs)
+    in_workers = isinstance(request.limits.backend, Processes)
+    workers = workers_of(request.workers, request.num_envs, environments_alone=in_workers)
     dataset = open_for_appending(request.out) if request.append else None
     if dataset is None:
         check_new_folder(request.out)
     try:
-        plan, policy = plan_of(request.env, request.num_envs), policy_of(request.policy)
+        plan = plan_of(request.env, request.num_envs, request.limits.max_episode_steps)
+        policy = policy_of(request.policy)
         job = Job(request, unit, count, plan, policy, workers)
         seed = request.seed if request.seed is not None else len(dataset) if dataset is not None else 0
         with _collector(job, seed, dataset) as collector:
@@ -84,6 +121,7 @@ def run(request: Request, steps: int | None, episodes: int | None) -> None:
                 dataset = Dataset.create(request.out, collector.spec, metadata=_metadata(job, seed))
             else:
                 _warn_of_repetition(dataset, job, seed)
+            dataset.begin_run(_metadata(job, seed))
             timing = _store(job, collector, dataset)
         timing.total = perf_counter() - began
         show_run(request.out, dataset.summary(), timing)
@@ -101,7 +139,8 @@ def _collector(job: Job, seed: int, dataset: Dataset | None) -> Iterator[BaseCol
             check_same_spec(dataset, spec)
 
     plan = job.plan if job.workers == 0 else plan_of(job.request.env, 1)
-    with make_vec(plan, backend=Inline()) as envs:
+    backend = job.request.limits.backend
+    with make_vec(plan, backend=backend) as envs:
         make_policy = job.policy.maker(envs.single_action_space, seed)
         with Collector(envs, make_policy(), seed=seed) as collector:
             check(collector.spec)
@@ -120,14 +159,19 @@ def _metadata(job: Job, seed: int) -> dict[str, Any]:
         "policy": job.policy.name,
         "seed": seed,
         "num_envs": request.num_envs,
-        "command": {"name": "collect", job.unit: job.count, "envs": request.num_envs, "workers": job.workers},
+        "command": {
+            "name": "collect",
+            job.unit: job.count,
+            "envs": request.num_envs,
+            "workers": job.workers,
+            **request.limits.given,
+        },
     }
 
 
 def _warn_of_repetition(dataset: Dataset, job: Job, seed: int) -> None:
     """The same seed, policy and lanes give the same rows once more, which is seldom meant."""
-    before = dataset.metadata
-    if (before.get("seed"), before.get("policy")) == (seed, job.policy.name):
+    if (seed, job.policy.name) in [(run.get("seed"), run.get("policy")) for run in dataset.runs]:
         say(f"note: seed {seed} was used for this dataset before: its first rows are collected once more")
 
 

@@ -122,6 +122,8 @@ def warnings_as_notes() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
+        # Restarts and dropped lanes; arithmetic of the user's code, too, once for each place.
+        warnings.simplefilter("default", RuntimeWarning)
         # These are for who writes code, not for who runs a command. Raised as errors, they crash modules made by SWIG.
         warnings.simplefilter("ignore", DeprecationWarning)
         replacement: Any = show  # called with positions only, though its declaration has names for all

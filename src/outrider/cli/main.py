@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,14 @@ app = typer.Typer(
 )
 
 Debug = Annotated[bool, typer.Option("--debug", envvar="OUTRIDER_DEBUG", help="Show the traceback of an error.")]
+
+
+class Fate(StrEnum):
+    """What becomes of an environment that fails."""
+
+    RAISE = "raise"
+    RESTART = "restart"
+    DROP = "drop"
 
 
 def main() -> None:
@@ -84,6 +93,24 @@ def collect(  # noqa: PLR0913 - the parameters of a command are its options
             help="Of environments and random actions; by default 0, with --append the number of steps stored before.",
         ),
     ] = None,
+    max_episode_steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Truncate episodes after so many steps, beside the environment's own limit."),
+    ] = None,
+    step_timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long a reset or step may take. The environments then run in workers of their own.",
+        ),
+    ] = None,
+    on_failure: Annotated[
+        Fate,
+        typer.Option(
+            help="What becomes of an environment that fails or takes too long: raise ends the collection, restart "
+            "makes it anew, drop goes on without it; for these two, environments run in workers of their own.",
+        ),
+    ] = Fate.RAISE,
     append: Annotated[bool, typer.Option("--append", help="Add to the dataset that is there.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -91,9 +118,10 @@ def collect(  # noqa: PLR0913 - the parameters of a command are its options
     from outrider.cli.failures import reported
 
     with reported(debug=debug, out=out):
-        from outrider.cli.collect import Request, run
+        from outrider.cli.collect import Limits, Request, run
 
-        run(Request(env, policy, out, envs, workers, seed, append), steps, episodes)
+        limits = Limits(max_episode_steps, step_timeout, on_failure.value)
+        run(Request(env, policy, out, envs, workers, seed, append, limits), steps, episodes)
 
 
 @app.command()

@@ -39,6 +39,7 @@ def run(folder: Path, count: int) -> None:
         show_table(summary_rows(dataset.summary()), title=f"Dataset {folder}")
         show_table(_columns(dataset.spec), title="Columns of a step")
         show_table(_metadata(dataset), title="Metadata")
+        _show_runs(dataset)
         _show_episodes(dataset, count)
 
 
@@ -54,7 +55,7 @@ def _leaf(leaf: LeafSpec) -> str:
 def _metadata(dataset: Dataset) -> list[tuple[str, str]]:
     spec = dataset.spec
     spaces = {"observation space": spec.observation_space, "action space": spec.action_space}
-    rows = [(name, _plain(value)) for name, value in dataset.metadata.items()]
+    rows = [(name, _plain(value)) for name, value in dataset.metadata.items() if name != "runs"]
     return rows + [(name, str(space)) for name, space in spaces.items() if space is not None]
 
 
@@ -63,6 +64,19 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_plain(one)}" for name, one in value.items())
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _show_runs(dataset: Dataset) -> None:
+    """Print a table of the runs that the dataset came from, if there was more than one."""
+    runs = dataset.runs
+    if len(runs) < 2:
+        return
+    rows = [("run", "steps", "seed", "policy", "outrider", "created")]
+    for number, one in enumerate(runs):
+        seed, policy = (_plain(one[name]) if name in one else "" for name in ("seed", "policy"))
+        made = _plain(one["versions"]["outrider"]), _plain(one["created"])
+        rows.append((str(number), f"{one['steps']:,}", seed, policy, *made))
+    show_table(rows, title=f"{len(runs)} runs", right=3)
 
 
 def _show_episodes(dataset: Dataset, count: int) -> None:

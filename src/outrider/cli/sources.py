@@ -81,14 +81,14 @@ class PolicySource:
         return partial(RandomPolicy, action_space) if self.file is None else replace(self.file, seed=seed)
 
 
-def plan_of(env: str, num_envs: int) -> Envs:
+def plan_of(env: str, num_envs: int, max_episode_steps: int | None = None) -> Envs:
     """The plan for `num_envs` environments of ENV; imports its file or module, makes no environment.
 
     Raises:
         ConfigError: an unknown id, a bad file, or a name that is no factory.
     """
     if not _names_a_file(env):
-        return _registered(env, num_envs)
+        return _registered(env, num_envs, max_episode_steps)
     source = FileObject.parse(env, "ENV")
     found = source.load()
     if isinstance(found, gymnasium.Env) or not callable(found) or _required(found):
@@ -101,15 +101,15 @@ def plan_of(env: str, num_envs: int) -> Envs:
                 fix="name an Env class, or a function such as `def make(): return MyEnv(size=8)`",
             )
         )
-    plan = Envs(FileEnv(source), num_envs)
+    plan = Envs(FileEnv(source), num_envs, max_episode_steps=max_episode_steps)
     plan.name = source.label
     return plan
 
 
-def _registered(env: str, num_envs: int) -> Envs:
+def _registered(env: str, num_envs: int, max_episode_steps: int | None) -> Envs:
     """The plan for an id; for one that an installed package would register, the error says how to write it."""
     try:
-        return Envs(env, num_envs)
+        return Envs(env, num_envs, max_episode_steps=max_episode_steps)
     except ConfigError as error:
         package = re.split(r"[-/]", env)[0].lower()
         if ":" in env or not package.isidentifier() or importlib.util.find_spec(package) is None:

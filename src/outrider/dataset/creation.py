@@ -21,10 +21,10 @@ from outrider.dataset.spec_json import spec_from_json, spec_to_json
 from outrider.errors import DatasetError, SpecError, explain
 from outrider.records import StepSpec
 
-__all__ = ["Committed", "new_folder", "read_description"]
+__all__ = ["Committed", "append_run", "new_folder", "read_description", "runs_of"]
 
 FORMAT, VERSION = "outrider-dataset", 1
-RESERVED = ("created", "versions")
+RESERVED = ("created", "versions", "runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,43 @@ def _version(package: str) -> str:
         return "unknown"  # run from a source tree that was never installed
 
 
-def _checked(metadata: dict[str, Any]) -> dict[str, Any]:
+def append_run(folder: Path, run: dict[str, Any], first_step: int) -> dict[str, Any]:
+    """Add a run that begins with the step of this number to the metadata of a dataset; return these.
+
+    Raises:
+        DatasetError: the description of the run is no JSON, or has names that are ours.
+        OSError: nothing was changed.
+    """
+    where = "Dataset.begin_run(metadata)"
+    if "first_step" in run or "steps" in run:
+        raise DatasetError(
+            explain(
+                expected="other keys than 'first_step' and 'steps'",
+                found=f"the keys {sorted(run)}",
+                where=where,
+                fix="leave these out: they are counted here",
+            )
+        )
+    description = read_json(folder / "dataset.json")
+    metadata = description["metadata"]
+    begun = {"first_step": first_step, **_own_metadata(), **_checked(run, where)}
+    # What came before runs were noted is one run.
+    before = metadata.get("runs", [{"first_step": 0, **metadata}] if first_step else [])
+    metadata["runs"] = [*before, begun]
+    write_json(folder / "dataset.json", description)
+    return dict(metadata)
+
+
+def runs_of(metadata: dict[str, Any], steps: int) -> list[dict[str, Any]]:
+    """The runs that a dataset of so many steps came from, each with its number of steps."""
+    runs = metadata.get("runs", [{"first_step": 0, **metadata}] if steps else [])
+    if not runs:
+        return []
+    ends = [*(run["first_step"] for run in runs[1:]), steps]
+    return [{**run, "steps": end - run["first_step"]} for run, end in zip(runs, ends, strict=True)]
+
+
+def _checked(metadata: dict[str, Any], where: str = "Dataset.create(metadata)") -> dict[str, Any]:
     """Refuse what JSON cannot hold, and the names that are ours."""
     problem = next((f"the reserved key {name!r}" for name in RESERVED if name in metadata), None)
     if problem is None:
@@ -165,7 +201,7 @@ def _checked(metadata: dict[str, Any]) -> dict[str, Any]:
     if problem is not None:
         expected = f"a dict of strings, finite numbers, lists and dicts, without the keys {RESERVED}"
         fix = "convert the values to plain Python types"
-        raise DatasetError(explain(expected=expected, found=problem, where="Dataset.create(metadata)", fix=fix))
+        raise DatasetError(explain(expected=expected, found=problem, where=where, fix=fix))
     return metadata
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from outrider import tree
 from outrider.dataset.columns import Columns
-from outrider.dataset.creation import Committed, new_folder, read_description
+from outrider.dataset.creation import Committed, append_run, new_folder, read_description, runs_of
 from outrider.dataset.episode_ids import EpisodeIds, obs_fingerprint
 from outrider.dataset.episode_sequence import EpisodeSequence, Read
 from outrider.dataset.files import WriterLock, remove_partials
@@ -154,11 +154,7 @@ class Dataset:
             DatasetError: opened for reading, or the disk is full or fails: nothing of this record counts, everything
                 before it stays, and appending again works once there is space.
         """
-        self._require_open()
-        if self._lock is None:
-            fix = "open it with Dataset.open(path, writable=True)"
-            expected, found = "a dataset open for appending", "one open for reading"
-            raise DatasetError(explain(expected=expected, found=found, where=f"append to '{self.path}'", fix=fix))
+        self._require_writable("append to")
         segments = self._segments_of(record)
         if not len(segments):
             return 0
@@ -172,6 +168,30 @@ class Dataset:
         self._tables.append(rows)
         self._index, self._in_append = None, False
         return segments.num_steps
+
+    def begin_run(self, metadata: dict[str, Any]) -> None:
+        """Note where what is appended from now on comes from; `runs` has the list.
+
+        Args:
+            metadata: what belongs to these data (policy, seed, ...), in values that JSON can hold. Time and versions
+                are added.
+
+        Raises:
+            ClosedError: after `close`.
+            DatasetError: opened for reading, the metadata are not JSON, or the disk fails; nothing was changed.
+        """
+        self._require_writable("begin_run of")
+        try:
+            self._metadata = append_run(self.path, metadata, len(self))
+        except OSError as error:
+            raise _disk_fails(error, f"begin_run of '{self.path}'", len(self)) from error
+
+    def _require_writable(self, what: str) -> None:
+        self._require_open()
+        if self._lock is None:
+            fix = "open it with Dataset.open(path, writable=True)"
+            expected, found = "a dataset open for appending", "one open for reading"
+            raise DatasetError(explain(expected=expected, found=found, where=f"{what} '{self.path}'", fix=fix))
 
     def _segments_of(self, record: Any) -> Episodes:
         if not isinstance(record, (Rollout, Steps, Episode, Episodes)):
@@ -193,13 +213,7 @@ class Dataset:
             committed.write(self.path)
         except OSError as error:
             self._in_append = False
-            msg = explain(
-                expected="a disk that takes the rows",
-                found=f"{type(error).__name__}: {error}",
-                where=f"append to '{self.path}'",
-                fix=f"make space and append again; the {before.steps} steps before are safe",
-            )
-            raise DatasetError(msg) from error
+            raise _disk_fails(error, f"append to '{self.path}'", before.steps) from error
         return committed
 
     # -------------------------------------------------------------------------------------------------------- reading
@@ -261,8 +275,16 @@ class Dataset:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """A copy of what `create` was given, with "created" (ISO 8601, UTC) and "versions"."""
+        """A copy of what `create` was given, with "created" (ISO 8601, UTC), "versions", and "runs" where any began."""
         return dict(self._metadata)
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """What `begin_run` was given for each run, with "created", "versions", "first_step" and "steps" of that run.
+
+        What was appended before any run began is the first one, with the metadata of the dataset.
+        """
+        return runs_of(self._metadata, len(self))
 
     def __len__(self) -> int:
         """The number of steps."""
@@ -336,3 +358,14 @@ class Dataset:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _disk_fails(error: OSError, where: str, steps: int) -> DatasetError:
+    return DatasetError(
+        explain(
+            expected="a disk that takes the rows",
+            found=f"{type(error).__name__}: {error}",
+            where=where,
+            fix=f"make space and try again; the {steps} steps before are safe",
+        )
+    )
