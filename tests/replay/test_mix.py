@@ -8,16 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.plain_rows import assert_equal
+from helpers.replay_model import Streams
 from outrider import (
     ConfigError,
     Mix,
     OutriderError,
     Prioritized,
     ReplayBuffer,
+    Sequences,
     SpecError,
     Transitions,
     Uniform,
+    WholeEpisodes,
     WithoutReplacement,
+    tree,
 )
 from outrider.records import Rollout, StepSpec
 from outrider.spec import LeafSpec
@@ -190,3 +195,31 @@ def test_it_goes_on_from_its_state():
     found = [[one.sample(1).action[0] for _ in range(9)] for one in (mix, other)]
     assert found[0] == found[1]
     assert found[0].count(0) == 3
+
+
+@pytest.mark.parametrize("nesting", ("dict", "nested"))
+@pytest.mark.parametrize(
+    "view", (Transitions(n_step=2), Sequences(4), Sequences(3, pad=True), WholeEpisodes()), ids=repr
+)
+def test_batches_of_every_view_are_joined(view, nesting):
+    buffers = []
+    for seed in range(2):
+        streams = Streams(3, np.random.default_rng(seed), nesting)
+        buffers.append(ReplayBuffer(300, streams.spec(), view=view, seed=seed))
+        buffers[-1].extend(streams.rollout(80)[0])
+    states = [one._rng.bit_generator.state for one in buffers]
+    batch = Mix(buffers, (0.25, 0.75)).sample(8)
+    for one, state in zip(buffers, states, strict=True):
+        one._rng.bit_generator.state = state
+    parts = [one.sample(count) for one, count in zip(buffers, (2, 6), strict=True)]
+    assert len(batch) == 8
+    assert (batch.index == np.concatenate([parts[0].index * 2, parts[1].index * 2 + 1])).all()
+    if isinstance(view, WholeEpisodes):
+        batch, parts = batch.episodes, [part.episodes for part in parts]
+        batch.check()
+        assert_equal(batch[5].obs, parts[1][3].obs)
+        return
+    samples = 1 if isinstance(view, Sequences) else 0
+    for name in ("obs", "action", "reward", "terminated"):
+        pieces = [getattr(part, name) for part in parts]
+        assert_equal(getattr(batch, name), tree.concatenate(pieces, samples))
