@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import outrider
+from outrider.cli.progress import RichBar
 from outrider.cli.show import run as show
 from outrider.dataset import Dataset, Moments
 from outrider.errors import ConfigError, DatasetError, SpecError
@@ -149,3 +150,15 @@ def test_zeros_for_a_learner():
     zeros.check()
     assert zeros.reward.shape == (3, 2, 2)
     assert spec.row_nbytes == 8 + 8 + 16 + 4 + 24
+
+
+def test_the_progress_bar_shows_the_mean_of_each_objective():
+    class Shown:
+        """In place of rich's."""
+
+        def update(self, task, **fields):
+            self.fields = fields
+
+    shown = Shown()
+    RichBar(lambda: np.array([[1.0, 3.0], [1.0, 4.0]]), shown, 0).advance(1, 10.0)
+    assert shown.fields["mean"] == "return 1, 3.5"
