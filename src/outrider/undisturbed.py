@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["undisturbed"]
+__all__ = ["Calm", "undisturbed"]
 
 try:
     # What is behind the signal module, whose own functions spend ten times as long on enumerations.
@@ -45,3 +47,57 @@ class undisturbed:  # noqa: N801 - a context manager that is used like a functio
             _install(signal.SIGINT, self._handler)
             if self._held:
                 self._handler(*self._held[0])
+
+
+class Calm:
+    """The same for a stretch of work with many such blocks, which is told of its beginning and end.
+
+    What is installed for the whole stretch need not be for each block, at which it costs ten times as much.
+
+    Example:
+        >>> calm = Calm()
+        >>> with calm.stretch():
+        ...     for _ in range(3):
+        ...         with calm:
+        ...             pass
+    """
+
+    __slots__ = ("_handler", "_held", "_holds", "_on")
+
+    def __init__(self) -> None:
+        self._handler: Any = None
+        self._held: list[tuple[Any, ...]] = []
+        self._holds = self._on = False
+
+    @contextmanager
+    def stretch(self) -> Iterator[None]:
+        """Around blocks; in other threads than the main one, and inside another stretch, nothing."""
+        handler = _installed(signal.SIGINT)
+        in_main = threading.current_thread() is threading.main_thread()
+        if self._on or not in_main or not callable(handler):
+            yield
+            return
+        try:
+            self._on, self._handler = True, handler
+            _install(signal.SIGINT, self._come)
+            yield
+        finally:
+            # Whoever has put another handler there meanwhile wants to have that one.
+            if _installed(signal.SIGINT) == self._come:
+                _install(signal.SIGINT, handler)
+            self._on = False
+
+    def _come(self, *arguments: Any) -> None:
+        if self._holds:
+            self._held.append(arguments)
+        else:
+            self._handler(*arguments)
+
+    def __enter__(self) -> None:
+        self._holds = True
+
+    def __exit__(self, *exception: object) -> None:
+        self._holds = False
+        if self._held:
+            arguments, self._held = self._held[0], []
+            self._handler(*arguments)

@@ -14,7 +14,7 @@ from gymnasium import spaces
 import outrider
 from helpers.envs import CounterEnv
 from outrider.errors import PolicyError
-from outrider.undisturbed import undisturbed
+from outrider.undisturbed import Calm, undisturbed
 
 
 class SparseInfo(gymnasium.Env):
@@ -178,6 +178,36 @@ def test_ctrl_c_is_held_back_while_books_are_kept():
         keep_books()
     assert seen == ["the end of the block"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_is_held_back_in_the_blocks_of_a_stretch_and_nowhere_else():
+    seen, calm = [], Calm()
+
+    def interrupt(name):
+        os.kill(os.getpid(), signal.SIGINT)
+        seen.append(name)
+
+    def work(*, in_block):
+        with calm.stretch(), calm.stretch():
+            if in_block:
+                with calm:
+                    interrupt("the end of the block")
+            interrupt("behind the block")
+
+    for in_block in (True, False):
+        with pytest.raises(KeyboardInterrupt):
+            work(in_block=in_block)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert seen == ["the end of the block"]
+
+
+def test_a_stretch_leaves_alone_what_others_have_installed_in_it():
+    def theirs(*arguments):
+        pass
+
+    with Calm().stretch():
+        signal.signal(signal.SIGINT, theirs)
+    assert signal.signal(signal.SIGINT, signal.default_int_handler) is theirs
 
 
 @pytest.mark.parametrize("where", (lambda loop: (loop, "_put_down"), lambda loop: (loop.decider, "prepare")))

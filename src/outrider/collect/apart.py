@@ -6,7 +6,8 @@ back need not be what was sent last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from outrider.collect.goals import CHUNK, Goal
 from outrider.collect.shares import Shares
-from outrider.undisturbed import undisturbed
+from outrider.undisturbed import Calm
 from outrider.vector.arrival import Arrival
 from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD
 from outrider.vector.store import numbers_of
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["Apart"]
 
 NO_LANES = np.zeros(0, np.int64)
+
+FEW = 8
+"""For so many lanes an array of numbers costs no more than a range, and less than finding out that it is one."""
 
 
 class Came(NamedTuple):
@@ -61,7 +65,10 @@ class Apart:
         self.away = np.zeros(count, np.bool_)
         self.alive = np.ones(count, np.bool_)
         self._held = np.zeros(count, np.bool_)
-        self._resetting = np.zeros(count, np.bool_)
+        # Lanes whose reset is under way; seldom any.
+        self._resetting: set[int] = set()
+        # Parts of a step that an interrupt must not tear.
+        self._calm = Calm()
         self._parking = self._lanes + loop.envs.store.parking
         self._front = self._parking.copy()
         # Of a parked lane: the same row. It is at the end of the block that it was in last.
@@ -83,7 +90,7 @@ class Apart:
         goal.start(np.bincount(rows % self._stride, minlength=self._stride)[self._lanes], self.alive)
         if goal.aligned:
             self._park(~self.away & (goal.counts == 0))
-        with self._loop.putting_down():
+        with self._stretch():
             try:
                 while not goal.is_reached:
                     going = self._going(goal)
@@ -95,16 +102,28 @@ class Apart:
                 # Those that otherwise go in lockstep begin the next block together.
                 self._park(~self.away & ((self._front == self._last) | self._loop.envs.driver.in_lockstep))
 
+    @contextmanager
+    def _stretch(self) -> Iterator[None]:
+        """Around steps."""
+        with self._loop.putting_down(), self._calm.stretch():
+            yield
+
     def _going(self, goal: Goal) -> np.ndarray:
         """The lanes that go on: those that may, and others with them if too few were under way for any to arrive."""
-        idle = ~self.away
-        going = idle & goal.going
+        going = goal.going & ~self.away
         batch = self._loop.envs.driver.batch
-        lacking = batch - int(self.away.sum()) - int(going.sum()) if batch > 1 else 0
+        if batch > 1:
+            self._let_others_go(going, goal.counts, batch)
+        index: np.ndarray = going.nonzero()[0]
+        return index
+
+    def _let_others_go(self, going: np.ndarray, counts: np.ndarray, batch: int) -> None:
+        """Let those with the fewest rows go as well, if fewer than `batch` were under way else."""
+        idle = ~self.away
+        lacking = batch - int(self.away.sum()) - int(going.sum())
         if lacking > 0:
             others = np.flatnonzero(idle & ~going)
-            going[others[np.argsort(goal.counts[others], kind="stable")[:lacking]]] = True
-        return np.flatnonzero(going)
+            going[others[np.argsort(counts[others], kind="stable")[:lacking]]] = True
 
     def run_episodes(self, shares: Shares) -> None:
         """Run the episodes of `shares`, no lane being under way; lanes that have none to begin idle."""
@@ -117,14 +136,16 @@ class Apart:
         self._loop.know_columns(np.flatnonzero(running) + first)
         # Where not all wait for all, nobody can say how many others will have ended before a lane does.
         together = self._loop.envs.driver.in_lockstep
-        with self._loop.putting_down():
+        with self._stretch():
             again = self._hand_on(shares, running, np.flatnonzero(running & ~self.alive))
             while running.any():
                 if len(again):
                     self._send_resets(again)
                 ready = np.flatnonzero(running & ~self.away)
                 if len(ready):
-                    self._send(ready, shares.operation(ready + first) if together else STEP_AND_HOLD, CHUNK)
+                    op = shares.operation(ready + first) if together else STEP_AND_HOLD
+                    self._held[ready] = op == STEP_AND_HOLD
+                    self._send(ready, op, CHUNK)
                 came = self._receive()
                 begin = np.array([shares.claim(lane + first) for lane in came.ended.tolist()], np.bool_)
                 running[came.ended[~begin]] = False
@@ -157,13 +178,14 @@ class Apart:
     def settle(self) -> None:
         """Wait for all that is under way, and put it down."""
         if self.away.any():
-            with self._loop.putting_down():
+            with self._stretch():
                 while self.away.any():
                     self._receive()
 
     def forget(self) -> None:
         """Nothing is under way any more, and nobody knows where the lanes are."""
-        self.away[:] = self._resetting[:] = False
+        self.away[:] = False
+        self._resetting.clear()
         self.bury()
 
     def bury(self) -> None:
@@ -191,12 +213,11 @@ class Apart:
             index = self._cut_due(index)
             if not len(index):
                 return
-        self._make_room(index, length)
-        lanes, front = _packed(self._lanes[index]), _packed(self._front[index])
+        front = self._make_room(index, length)
+        lanes, rows = _packed(self._lanes[index]), _packed(front)
         if not loop.take_decision(len(index)):
-            loop.decider.decide_with_version(lanes, front, loop.recorder)
-        self._held[index] = op == STEP_AND_HOLD
-        self._post(index, lanes, op)
+            loop.decider.decide_with_version(lanes, rows, loop.recorder)
+        self._post(index, lanes, front + self._stride, op)
 
     def _cut_due(self, index: np.ndarray) -> np.ndarray:
         """Cut the episodes that it is time for; the first observation of the next one takes the row of the last."""
@@ -206,24 +227,23 @@ class Apart:
         for one in due.tolist():
             self._cut(one, int(self._front[one]))
         self._to_cut[due] = False
-        self._front[due] -= self._stride
-        self._resetting[due] = True
-        self._post(due, _packed(self._lanes[due]), RESET)
+        self._resetting.update(due.tolist())
+        self._post(due, _packed(self._lanes[due]), self._front[due], RESET)
         return np.setdiff1d(index, due)
 
     def _send_resets(self, index: np.ndarray) -> None:
         """Reset lanes that are held at their ends; the observation goes to the row behind the last one."""
-        self._make_room(index, CHUNK)
-        self._resetting[index] = True
-        self._post(index, self._lanes[index], RESET)
+        front = self._make_room(index, CHUNK)
+        self._resetting.update(index.tolist())
+        self._post(index, self._lanes[index], front + self._stride, RESET)
 
-    def _post(self, index: np.ndarray, lanes: Any, op: Any) -> None:
+    def _post(self, index: np.ndarray, lanes: Any, rows: np.ndarray, op: Any) -> None:
+        """Send lanes on to these rows."""
         loop = self._loop
         began = perf_counter()
         loop.interrupted = True
-        self._front[index] += self._stride
-        self.away[index] = True
-        loop.envs.post(lanes, _packed(self._front[index]), op, loop.want)
+        self._front[index], self.away[index] = rows, True
+        loop.envs.post(lanes, _packed(rows), op, loop.want)
         loop.uses = loop.envs.uses
         loop.interrupted = False
         loop.recorder.env_seconds += perf_counter() - began
@@ -234,21 +254,21 @@ class Apart:
         began = perf_counter()
         loop.interrupted = True
         arrival = loop.envs.recv()
-        with undisturbed():
+        with self._calm:
             loop.interrupted = False
             loop.recorder.env_seconds += perf_counter() - began
             return self._put_down(arrival)
 
     def _put_down(self, arrival: Arrival) -> Came:
-        loop, first = self._loop, self._lanes[0]
-        index = numbers_of(arrival.lanes) - first
-        rows, fresh = self._front[index], self._resetting[index]
-        self.away[index] = self._resetting[index] = False
-        loop.keep_infos(index + first, rows, (arrival.info, arrival.final_info))
+        loop, first = self._loop, int(self._lanes[0])
+        lanes = numbers_of(arrival.lanes)
+        index = lanes - first if first else lanes
+        rows = numbers_of(arrival.rows)
+        self.away[index] = False
+        loop.keep_infos(lanes, rows, (arrival.info, arrival.final_info))
         ended, finals, dropped = self._index(arrival.ended), arrival.final_rows, self._index(arrival.dropped)
-        if np.count_nonzero(fresh):
-            loop.decider.begin(index[fresh] + first, rows[fresh])
-            index, rows = index[~fresh], rows[~fresh]
+        if self._resetting:
+            index, rows = self._begin_reset(index, rows)
         if arrival.lost or arrival.dropped:
             lost = self._index(arrival.lost)
             self._begin_anew(lost, dropped)
@@ -258,17 +278,25 @@ class Apart:
         if len(dummies) or arrival.blind:
             loop.mark(self._front[dummies].tolist(), self._front[self._index(arrival.blind)].tolist())
         ends = self._front[ended].tolist() if len(ended) else []
-        loop.end(ends, finals.tolist())
+        if ends:
+            loop.end(ends, finals.tolist())
         rows = rows - self._stride
         loop.tape.append(_packed(rows))
         self._newest[index], self._numbered[index] = rows, False
         if self._first_cuts:
             self._count_down(index, ended)
-        loop.decider.stepped(index + first, arrival.dummies)
+        loop.decider.stepped(index + first if first else index, arrival.dummies)
         if ends or len(dummies):
             loop.decider.begin(ended + first, ends)
             loop.decider.begin(dummies + first, self._front[dummies])
         return Came(index, ended, dropped, dummies)
+
+    def _begin_reset(self, index: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Let episodes begin in those of the lanes that were reset, which stand in `rows`; return the others."""
+        fresh = np.array([one in self._resetting for one in index.tolist()], np.bool_)
+        self._resetting.difference_update(index.tolist())
+        self._loop.decider.begin(self._lanes[index[fresh]], rows[fresh])
+        return index[~fresh], rows[~fresh]
 
     def _index(self, lanes: Iterable[int]) -> np.ndarray:
         """Lanes by index, int64."""
@@ -290,12 +318,13 @@ class Apart:
             self._cut(index, row)
         for index in dropped.tolist():
             # Of one that was being reset no step is lost.
-            if not self._resetting[index]:
+            if index not in self._resetting:
                 self._cut(index, int(self._front[index]) - self._stride * int(self.away[index]))
         loop.decider.take_over(came, here)
         self._front[lost] = here
         loop.decider.begin(lost + first, here)
-        self.alive[dropped] = self.away[dropped] = self._resetting[dropped] = False
+        self.alive[dropped] = self.away[dropped] = False
+        self._resetting.difference_update(dropped.tolist())
         self._front[dropped] = self._last[dropped] = self._parking[dropped]
 
     def _cut(self, index: int, row: int) -> None:
@@ -313,11 +342,20 @@ class Apart:
 
     # -- places ------------------------------------------------------------------------------------------------------
 
-    def _make_room(self, index: np.ndarray, length: int) -> None:
-        """Let lanes that stand at the end of their block enter the next one; open one of `length` steps if need be."""
-        full = index[self._front[index] == self._last[index]]
-        if not len(full):
-            return
+    def _make_room(self, index: np.ndarray, length: int) -> np.ndarray:
+        """The rows that these lanes stand in, once none of them is the last one of a block.
+
+        Those at the end of their block enter the next one; one of `length` steps is opened if need be.
+        """
+        front: np.ndarray = self._front[index]
+        at_end = front == self._last[index]
+        if np.count_nonzero(at_end):
+            self._enter(index[at_end], length)
+            front = self._front[index]
+        return front
+
+    def _enter(self, full: np.ndarray, length: int) -> None:
+        """Let lanes enter the block behind the one that they are in."""
         loop, serials = self._loop, self._serial[full]
         for serial in np.unique(serials).tolist():
             some = full[serials == serial]
@@ -339,6 +377,6 @@ class Apart:
 def _packed(numbers: np.ndarray) -> Any:
     """A range, if these are consecutive numbers of several lanes: slices are faster than index arrays."""
     count = len(numbers)
-    if count > 1 and numbers[-1] - numbers[0] == count - 1 and bool((numbers[1:] > numbers[:-1]).all()):
+    if count > FEW and numbers[-1] - numbers[0] == count - 1 and bool((numbers[1:] > numbers[:-1]).all()):
         return range(int(numbers[0]), int(numbers[-1]) + 1)
     return numbers

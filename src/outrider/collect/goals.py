@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, final
+from typing import final
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 __all__ = ["EnoughLanes", "EnoughRows", "Goal"]
 
@@ -37,11 +36,9 @@ class Goal(ABC):
         self.counts = counts
         self.alive = alive
 
+    @abstractmethod
     def count(self, index: np.ndarray, dummies: np.ndarray) -> None:
         """Add a row of each of these lanes, int64 [k], counted from the first lane of the loop; `dummies` had none."""
-        self.counts[index] += 1
-        if len(dummies) and not self.counts_dummies:
-            self.counts[dummies] -= 1
 
     @property
     @abstractmethod
@@ -65,12 +62,23 @@ class EnoughLanes(Goal):
         self.length = length
         self._lanes = lanes
         self._most = length * lead
+        # How many lanes have `length` rows, of those that were there when it was last counted.
+        self._full = self._counted = -1
+
+    def count(self, index: np.ndarray, dummies: np.ndarray) -> None:
+        """See `Goal.count`."""
+        del dummies
+        now = self.counts[index] + 1
+        self.counts[index] = now
+        self._full += int(np.count_nonzero(now == self.length))
 
     @property
     def is_reached(self) -> bool:
         """See `Goal.is_reached`."""
-        full = (self.counts >= self.length) & self.alive
-        return int(full.sum()) >= min(self._lanes, int(self.alive.sum()))
+        alive = int(np.count_nonzero(self.alive))
+        if alive != self._counted:
+            self._counted, self._full = alive, int(np.count_nonzero((self.counts >= self.length) & self.alive))
+        return self._full >= min(self._lanes, alive)
 
     @property
     def going(self) -> np.ndarray:
@@ -86,10 +94,23 @@ class EnoughRows(Goal):
     def __init__(self, rows: int) -> None:
         self._rows = rows
 
+    def start(self, counts: np.ndarray, alive: np.ndarray) -> None:
+        """See `Goal.start`."""
+        super().start(counts, alive)
+        self._lacking = self._rows - int(counts.sum())
+
+    def count(self, index: np.ndarray, dummies: np.ndarray) -> None:
+        """See `Goal.count`."""
+        self.counts[index] += 1
+        self._lacking -= len(index)
+        if len(dummies):
+            self.counts[dummies] -= 1
+            self._lacking += len(dummies)
+
     @property
     def is_reached(self) -> bool:
         """See `Goal.is_reached`."""
-        return int(self.counts.sum()) >= self._rows
+        return self._lacking <= 0
 
     @property
     def going(self) -> np.ndarray:

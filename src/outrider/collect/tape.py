@@ -108,7 +108,12 @@ class Tape:
 
     def rows(self) -> np.ndarray:
         """Rows that were not handed out, int64 [R], in the order of arrival, with dummies."""
-        return np.concatenate([NO_ROWS, *(numbers_of(rows) for rows in self._log)])
+        if len(self._log) == 1:
+            return numbers_of(self._log[0])
+        joined = np.concatenate([NO_ROWS, *(numbers_of(rows) for rows in self._log)])
+        # Many pieces, as lanes at their own pace leave them, are joined once.
+        self._log = [joined] if self._log else []
+        return joined
 
     def valid_rows(self) -> np.ndarray:
         """The same without dummies."""

@@ -24,6 +24,9 @@ class Bell(Protocol):
     def silence(self) -> None:
         """Forget the rings so far."""
 
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when it has rung, or after `timeout` seconds, and forget the rings; only for one that waits alone."""
+
     def fileno(self) -> int:
         """The descriptor to wait on."""
 
@@ -36,6 +39,7 @@ class EventBell:
 
     def __init__(self, fd: int | None = None) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
+        self._blocks = False
 
     def ring(self) -> None:
         """See `Bell.ring`."""
@@ -47,6 +51,17 @@ class EventBell:
             os.eventfd_read(self._fd)
         except BlockingIOError:
             return
+
+    def wait(self, timeout: float | None = None) -> None:
+        """See `Bell.wait`. One call of the system where a poll and a read would be two."""
+        if timeout is not None and not Waiter([self]).wait(timeout):
+            return
+        if not self._blocks:
+            # It is one setting for both sides, but a ring waits for nobody in any case.
+            os.set_blocking(self._fd, True)
+            self._blocks = True
+        # Unlike `eventfd_read` it goes on after a signal.
+        os.read(self._fd, 8)
 
     def fileno(self) -> int:
         """See `Bell.fileno`."""
@@ -79,6 +94,11 @@ class PipeBell:
         """See `Bell.silence`."""
         while self._reader.poll():
             self._reader.recv_bytes()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """See `Bell.wait`."""
+        self._reader.poll(timeout)
+        self.silence()
 
     def fileno(self) -> int:
         """See `Bell.fileno`."""

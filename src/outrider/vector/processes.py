@@ -193,7 +193,12 @@ class ProcessDriver(Driver):
         self._issue(workers)
 
     def _issue(self, workers: Sequence[int]) -> None:
-        """Publish the next request of these workers and wake those that doze."""
+        """Publish the next request of these workers, which have something to do from now on."""
+        self._publish(workers)
+        self._busy.update(workers)
+
+    def _publish(self, workers: Sequence[int]) -> None:
+        """Count up the requests of these workers and wake those that doze."""
         headers, issued, watch = self._headers, self._issued, self._watch
         self._fence()
         for index in workers:
@@ -205,7 +210,6 @@ class ProcessDriver(Driver):
         for index in workers:
             if headers[index][DOZES]:
                 self._crew.members[index].inbox.ring()
-        self._busy.update(workers)
 
     def wait(self, least: int | None = None) -> Returned:
         """See `Driver.wait`; a worker has finished when all its lanes have, and all are waited for."""
@@ -340,9 +344,14 @@ class ProcessDriver(Driver):
     def close(self) -> list[EnvironmentFailure]:
         """See `Driver.close`."""
         # Whoever closes in the middle of a step does not want to wait for it.
-        failures = self._crew.close(FAILING_TIME if self._busy else None)
+        failures = self._crew.close(FAILING_TIME if self._is_busy else None)
         self._closer.cancel()
         return failures
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether any worker has something to do."""
+        return bool(self._busy)
 
     def _fail(self) -> None:
         self._crew.close(FAILING_TIME)

@@ -17,7 +17,7 @@ import numpy as np
 
 from outrider.errors import EnvironmentFailure
 from outrider.seeding import seed_globals
-from outrider.vector.bells import Fence, Waiter
+from outrider.vector.bells import Fence
 from outrider.vector.bootstrap import WorkerStart
 from outrider.vector.driver import describe
 from outrider.vector.group import IDLE, EnvGroup, build, quietly
@@ -117,7 +117,6 @@ class Channel:
         self.fence = Fence()
         self._connection = start.connection
         self._inbox, self._outbox = start.inbox, start.outbox
-        self._waiter = Waiter([start.inbox])
         self._answered = 0
         self.orphaned = False
         self.over = threading.Event()
@@ -170,8 +169,7 @@ class Channel:
 
     def block(self, timeout: float | None = None) -> None:
         """Wait until the parent rings, or for `timeout` seconds."""
-        self._waiter.wait(timeout)
-        self._inbox.silence()
+        self._inbox.wait(timeout)
 
     def finish(self, number: int, ended: int) -> None:
         """Say that request `number` is done, and that `ended` more lanes have ended."""
