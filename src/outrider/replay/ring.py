@@ -165,9 +165,7 @@ class Ring:
         most = int(leaving.max(initial=0))
         if not most:
             return
-        offsets = np.arange(most)[:, None]
-        serials = (self.tails[lanes] + offsets) * self.num_envs + lanes
-        rows = (serials if leaving.min() == most else serials[offsets < leaving]).reshape(-1) % self.rows
+        rows = self._rows_from(lanes, self.tails[lanes], most if leaving.min() == most else leaving)
         for table in self.tables.values():
             table.drop(rows)
         for listener in self.listeners:
@@ -183,12 +181,9 @@ class Ring:
             newest: episode_id and step of the last one of each, int64 [n], and whether its episode runs, bool [n].
         """
         if self.listeners:
-            most = int(np.max(counts))
-            offsets = np.arange(most)[:, None]
-            serials = (self.heads[lanes] + offsets) * self.num_envs + lanes
-            rows = serials[offsets < counts] if np.ndim(counts) else serials
+            rows = self._rows_from(lanes, self.heads[lanes], counts)
             for listener in self.listeners:
-                listener.arrived(rows.reshape(-1) % self.rows)
+                listener.arrived(rows)
         self.heads[lanes] += counts
         self._episode[lanes], self._step[lanes], self.open[lanes] = newest
 
@@ -203,6 +198,17 @@ class Ring:
         """The rows of positions of lanes, int64 [n]."""
         rows: np.ndarray = (positions * self.num_envs + lanes) % self.rows
         return rows
+
+    def _rows_from(self, lanes: np.ndarray, positions: np.ndarray, counts: Any) -> np.ndarray:
+        """The rows of `counts` steps (a number, or int64 [n]) of each lane from these positions on, in order of time.
+
+        There are not more of a lane than fit, so that they go around the end of the ring at most once.
+        """
+        several = isinstance(counts, np.ndarray)
+        offsets = np.arange(int(counts.max()) if several else counts)[:, None]
+        rows: np.ndarray = self.row_of(lanes, positions) + offsets * self.num_envs
+        rows -= (rows >= self.rows) * self.rows
+        return rows[offsets < counts] if several else rows.reshape(-1)
 
     def clear(self) -> None:
         """Let go of all steps; serial numbers go on."""
