@@ -15,7 +15,13 @@ from outrider.spec import RaggedSpec
 from outrider.values import objects
 
 CAPACITY = 24
-SAMPLERS = (outrider.Uniform(),)
+SAMPLERS = (
+    outrider.Uniform(),
+    outrider.Prioritized(),
+    outrider.WithoutReplacement(drop_last=True),
+    outrider.Newest(),
+    outrider.Stale(1),
+)
 
 
 def filled(count, sampler=None, **settings):
@@ -38,7 +44,9 @@ def same(a, b):
 def test_it_samples_as_before(tmp_path, count, sampler):
     replay, streams = filled(count, sampler, view=outrider.Transitions(n_step=2, gamma=0.9))
     if count:
-        replay.sample(7)
+        index = replay.sample(2).index
+        if replay.has_priorities:
+            replay.update(index, [5.0, 0.5])
     replay.save(tmp_path / "file")
     again = outrider.ReplayBuffer.load(tmp_path / "file")
     (tmp_path / "file").unlink()
@@ -46,11 +54,23 @@ def test_it_samples_as_before(tmp_path, count, sampler):
     assert (len(again), again.capacity, again.spec) == (len(replay), CAPACITY, replay.spec)
     assert (again.view, again.sampler) == (replay.view, replay.sampler)
     for _ in range(3 if count else 0):
-        same(replay.sample(9), again.sample(9))
+        same(replay.sample(min(len(replay), 9)), again.sample(min(len(replay), 9)))
     # It goes on as any other.
     again.extend(streams.rollout(20)[0])
     again.check()
     assert len(again) == CAPACITY
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda one: type(one).__name__)
+def test_a_sampler_of_another_kind_begins_anew(tmp_path, sampler):
+    other = outrider.Uniform() if sampler != outrider.Uniform() else outrider.Prioritized()
+    replay, streams = filled(40, other)
+    replay.save(tmp_path / "file")
+    again = outrider.ReplayBuffer.load(tmp_path / "file", sampler=sampler)
+    again.check()
+    assert len(again.sample(5)) == 5
+    again.extend(streams.rollout(20)[0])
+    again.check()
 
 
 def test_nothing_goes_on_behind_a_reload(tmp_path):
