@@ -84,8 +84,9 @@ class Machine(RuleBasedStateMachine):
         windows = [self.model.window(lane, at, self.replay.view.n_step) for lane, at in places]
         good = [window[-1].is_usable_end for window in windows]
         taken, windows = self.gather(self.replay._look, serials, windows, good)
-        check_transitions(taken, windows, self.replay.view.gamma, self.streams.nesting)
-        self.compare_episodes(taken.episode_id.tolist(), [window[0].episode for window in windows])
+        if windows:
+            check_transitions(taken, windows, self.replay.view.gamma, self.streams.nesting)
+            self.compare_episodes(taken.episode_id.tolist(), [window[0].episode for window in windows])
         windows = [self.model.window(lane, at, self.sequences.length) for lane, at in places]
         good = [fits(window, self.sequences) for window in windows]
         taken, windows = self.gather(self.sequence_look, serials, windows, good)

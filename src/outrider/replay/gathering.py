@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,11 +56,22 @@ def behind(ring: Ring, rows: np.ndarray) -> np.ndarray:
     return index
 
 
-def blank(columns: Tree, specs: Tree, where: np.ndarray) -> None:
-    """Write zeros, or empty values, to the elements `where`, bool [...], of each leaf of a tree [..., *row]."""
-    count = int(where.sum())
-    if count:
-        tree.map(lambda leaf, spec: leaf.__setitem__(where, spec.zeros(count)), columns, specs)
+def blank(columns: Tree, specs: Tree, places: np.ndarray, axes: int = 1) -> None:
+    """Write zeros, or empty values, to some rows of each leaf of a tree [..., *shape of a row].
+
+    Args:
+        columns: contiguous arrays.
+        specs: tree of `LeafSpec`.
+        places: int64 [n], as if the first `axes` axes were one.
+        axes: how many there are before those of a row.
+    """
+    if len(places):
+        empty = tree.map(lambda spec: spec.zeros(1), specs)
+
+        def write(leaf: Any, value: Any) -> None:
+            leaf.reshape(math.prod(leaf.shape[:axes]), *leaf.shape[axes:])[places] = value
+
+        tree.map(write, columns, empty)
 
 
 def part_of(columns: Tree, part: str | None) -> Tree:

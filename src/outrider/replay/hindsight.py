@@ -15,6 +15,7 @@ from outrider.replay.batches import TransitionBatch
 from outrider.replay.gathering import behind, observations, take
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import Accepts, whole_number
+from outrider.replay.sparse import UNKNOWN
 from outrider.replay.transitions import Transitions
 from outrider.tree import Tree
 
@@ -121,6 +122,7 @@ class HindsightLook:
         self._ring = ring
         self._view = view
         self._transitions = Transitions(gamma=view.gamma).start(ring)
+        self._ids = ring.columns["episode_id"], ring.columns["step"]
         self._runs = importlib.import_module("outrider.replay.runs")
 
     @property
@@ -129,14 +131,20 @@ class HindsightLook:
         return self._are_over
 
     def _are_over(self, serials: np.ndarray) -> np.ndarray:
-        last = serials + (self._left(serials) - 1) * self._ring.num_envs
-        over: np.ndarray = self._ring.finals.at[last % self._ring.rows] >= 0
+        ring = self._ring
+        over: np.ndarray = ~self._runs.running(serials, ring.heads, ring.open, self._ids)
+        if ring.finals.has_unknown:
+            last = serials + self._along(serials, 1) * ring.num_envs
+            over &= ring.finals.at[last % ring.rows] != UNKNOWN
         return over
 
-    def _left(self, serials: np.ndarray) -> np.ndarray:
-        """How many steps of its episode there are from each one on, itself included: int64 [n]."""
-        left: np.ndarray = self._runs.ahead(serials, self._ring.heads, self._ring.finals.at, self._ring.rows)
-        return left
+    def _along(self, serials: np.ndarray, way: int) -> np.ndarray:
+        """How many steps of the same episode are behind these, for `way` 1, or before them, for -1: int64 [n]."""
+        ring = self._ring
+        positions, lanes = np.divmod(serials, ring.num_envs)
+        limits = ring.heads[lanes] - 1 - positions if way > 0 else positions - ring.tails[lanes]
+        found: np.ndarray = self._runs.along(serials, limits, self._ids, ring.num_envs, way)
+        return found
 
     def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> TransitionBatch:
         """See `Look.gather`."""
@@ -150,11 +158,11 @@ class HindsightLook:
     def _achieved_at(self, serials: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw a step of the same episode for each, behind which the goal is achieved: rows, int64 [M]."""
         ring, strategy = self._ring, self._view.strategy
-        offset = last = self._left(serials) - 1
+        offset = last = self._along(serials, 1)
         if strategy == "future":
             offset = rng.integers(0, last, endpoint=True)
         elif strategy == "episode":
-            offset = rng.integers(-self._runs.before(serials, ring.tails, ring.finals.at), last, endpoint=True)
+            offset = rng.integers(-self._along(serials, -1), last, endpoint=True)
         rows: np.ndarray = (serials + offset * ring.num_envs) % ring.rows
         return rows
 

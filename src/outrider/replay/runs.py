@@ -1,4 +1,9 @@
-"""Runs: the steps of one episode that stand behind one another in a lane. Passes that would cost too much in Python."""
+"""Runs: the steps of one episode that stand behind one another in a lane. Passes that would cost too much in Python.
+
+Two steps of a lane are of one run if they have the same episode_id and their `step` differs as their positions do, for
+that is what a lane goes on by. `along` finds the ends of runs in that way, without looking at what is in between;
+`ahead` and `sequences` go from step to step, and stop at flags.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,92 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["ahead", "before", "sequences"]
+__all__ = ["ahead", "along", "possible", "running", "sequences"]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
+def possible(serials: Any, heads: Any, ids: tuple[Any, Any], least: int, stride: int) -> Any:
+    """Whether each step has an index that is a multiple of `stride`, and a run of `least` steps from there on.
+
+    Args:
+        serials: int64 [B].
+        heads: int64 [N], the position of the next step of each lane.
+        ids: (episode_id, step), int64 [rows] each.
+        least: 1 or more.
+        stride: 1 or more.
+
+    Returns:
+        bool [B].
+    """
+    episode, step = ids
+    rows, lanes = len(step), len(heads)
+    found = np.zeros(len(serials), np.bool_)
+    for i in range(len(serials)):
+        serial = serials[i]
+        row = serial % rows
+        if (stride == 1 or step[row] % stride == 0) and heads[serial % lanes] - serial // lanes >= least:
+            last = (row + (least - 1) * lanes) % rows
+            found[i] = episode[last] == episode[row] and step[last] - step[row] == least - 1
+    return found
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
+def running(serials: Any, heads: Any, goes_on: Any, ids: tuple[Any, Any]) -> Any:
+    """Whether the episode of each step still runs.
+
+    Args:
+        serials: int64 [B].
+        heads: int64 [N], the position of the next step of each lane.
+        goes_on: bool [N], whether the newest episode of a lane still runs.
+        ids: (episode_id, step), int64 [rows] each.
+
+    Returns:
+        bool [B].
+    """
+    episode, step = ids
+    rows, lanes = len(step), len(heads)
+    found = np.zeros(len(serials), np.bool_)
+    for i in range(len(serials)):
+        serial = serials[i]
+        lane = serial % lanes
+        if goes_on[lane]:
+            row, distance = serial % rows, heads[lane] - 1 - serial // lanes
+            newest = (row + distance * lanes) % rows
+            found[i] = episode[newest] == episode[row] and step[newest] - step[row] == distance
+    return found
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
+def along(serials: Any, limits: Any, ids: tuple[Any, Any], lanes: int, way: int) -> Any:
+    """How many more steps the run of each step has in one direction, by bisection.
+
+    Args:
+        serials: int64 [B].
+        limits: int64 [B], how many steps are there at most.
+        ids: (episode_id, step), int64 [rows] each.
+        lanes: how many there are.
+        way: 1 for later steps, -1 for earlier ones.
+
+    Returns:
+        int64 [B], from 0.
+    """
+    episode, step = ids
+    rows = len(step)
+    found = np.empty(len(serials), np.int64)
+    for i in range(len(serials)):
+        row = serials[i] % rows
+        # `inside` steps further on is the same run; twice as far each time, and then half as far.
+        inside, jump, grows = 0, 1, True
+        while jump:
+            there = inside + jump
+            other = (row + way * there * lanes) % rows
+            if there <= limits[i] and episode[other] == episode[row] and step[other] - step[row] == way * there:
+                inside = there
+            else:
+                grows = False
+            jump = jump * 2 if grows else jump // 2
+        found[i] = inside
+    return found
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
@@ -40,71 +130,46 @@ def ahead(serials: Any, heads: Any, at: Any, most: int) -> Any:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
-def before(serials: Any, tails: Any, at: Any) -> Any:
-    """How many steps of the same run are there before each one.
-
-    Args:
-        serials: int64 [B].
-        tails: int64 [N], the position of the oldest step of each lane.
-        at: int32 [rows], -1 where the episode goes on behind a step.
-
-    Returns:
-        int64 [B], from 0.
-    """
-    rows, lanes = len(at), len(tails)
-    found = np.empty(len(serials), np.int64)
-    for i in range(len(serials)):
-        serial = serials[i]
-        limit = serial // lanes - tails[serial % lanes]
-        row = serial % rows
-        count = 0
-        while count < limit:
-            row -= lanes
-            if row < 0:
-                row += rows
-            if at[row] != -1:
-                break
-            count += 1
-        found[i] = count
-    return found
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
-def sequences(serials: Any, heads: Any, at: Any, length: int) -> tuple[Any, Any, Any]:
-    """The rows of the steps from each one on, and of the observations.
+def sequences(serials: Any, heads: Any, ends: tuple[Any, ...], step: Any, length: int) -> tuple[Any, Any, Any, Any]:
+    """Where the steps from each one on are, and what follows from the first and the last of them.
 
     Args:
         serials: int64 [B].
         heads: int64 [N], the position of the next step of each lane.
-        at: int32 [rows], -1 where the episode goes on behind a step, else the slot of the true last observation.
+        ends: (at, terminated, truncated, cut): int32 [rows], -1 where the episode goes on behind a step, else the slot
+            of the true last observation; bool [rows] each.
+        step: int64 [rows].
         length: how many steps at most, L.
 
     Returns:
-        (rows, index, lengths): int64 [L, B], the rows of the steps; int64 [L+1, B], the rows of the observations,
-        ~slot of a true last one; int64 [B], how many steps each has. What is behind those is a row of any step, and so
-        is the observation behind an end that nobody knows.
+        (index, lengths, numbers, marks): int64 [L+1, B], the rows of the observations, ~slot of a true last one, and
+        behind it any row, as where nobody knows it; int64 [B], how many steps each has; int64 [L, B], `step`, and 0
+        behind; bool [5, L, B]: a step, a first step of an episode, terminated, truncated, cut.
     """
+    at = ends[0]
     rows, lanes, count = len(at), len(heads), len(serials)
-    steps, index = np.empty((length, count), np.int64), np.empty((length + 1, count), np.int64)
-    lengths = np.empty(count, np.int64)
+    index, lengths = np.empty((length + 1, count), np.int64), np.empty(count, np.int64)
+    numbers, marks = np.zeros((length, count), np.int64), np.zeros((5, length, count), np.bool_)
     for i in range(count):
         serial = serials[i]
         limit = min(length, heads[serial % lanes] - serial // lanes)
         row = serial % rows
-        steps[0, i] = index[0, i] = row
-        reached = 1
-        while reached < limit and at[row] == -1:
+        first, reached = step[row], 0
+        while True:
+            index[reached, i], numbers[reached, i], marks[0, reached, i] = row, first + reached, True
+            reached += 1
+            if reached == limit or at[row] != -1:
+                break
             row += lanes
             if row >= rows:
                 row -= rows
-            steps[reached, i] = index[reached, i] = row
-            reached += 1
         lengths[i] = reached
+        marks[1, 0, i] = first == 0
+        marks[2, reached - 1, i], marks[3, reached - 1, i] = ends[1][row], ends[2][row]
+        marks[4, reached - 1, i] = ends[3][row]
         following = row + lanes
         if following >= rows:
             following -= rows
         index[reached, i] = ~np.int64(at[row]) if at[row] >= 0 else following
-        for t in range(reached, length):
-            steps[t, i] = row
-            index[t + 1, i] = row
-    return steps, index, lengths
+        index[reached + 1 :, i] = row
+    return index, lengths, numbers, marks

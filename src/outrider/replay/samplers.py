@@ -185,7 +185,8 @@ def accepted(
         budget: how many proposals cost about as much as `choose`, which is called when so many were not enough.
     """
     found: list[np.ndarray] = []
-    lacking, ask, tried = count, count, 0
+    # Some more than are wanted, so that one round is often enough.
+    lacking, ask, tried = count, count * 5 // 4 + 16, 0
     while tried < budget or not tried:
         drawn = propose(ask)
         good = drawn[accepts(drawn)][:lacking]

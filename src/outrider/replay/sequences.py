@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,8 @@ __all__ = ["Sequences"]
 
 PER_STEP = ("action", "reward", "version", "extras", "info", "obs_info")
 """Columns that may have another value in each step; the others follow from the first step and the last."""
+
+OPTIONAL = ("extras", "info", "obs_info")
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class SequenceLook:
         self._ring = ring
         self._view = view
         self._specs = column_specs(ring.spec)
+        self._names = [name for name in PER_STEP if name not in OPTIONAL or self._specs[name]]
         self._least = view.burn_in + 1 if view.pad else view.length
         self._runs = importlib.import_module("outrider.replay.runs")
 
@@ -96,41 +99,40 @@ class SequenceLook:
         return self._fit
 
     def _fit(self, serials: np.ndarray) -> np.ndarray:
-        ring, view = self._ring, self._view
-        fit = np.ones(len(serials), np.bool_)
-        if view.stride > 1:
-            fit = ring.columns["step"].take(serials % ring.rows) % view.stride == 0
-            serials = serials[fit]
-        # An end that nobody knows the observation of may be the last step, which has to be found then.
-        most = view.length if ring.finals.has_unknown else self._least
-        counts = self._runs.ahead(serials, ring.heads, ring.finals.at, most)
-        good = counts >= self._least
+        ring, view, columns = self._ring, self._view, self._ring.columns
+        ids = columns["episode_id"], columns["step"]
+        fit: np.ndarray = self._runs.possible(serials, ring.heads, ids, self._least, view.stride)
         if ring.finals.has_unknown:
+            serials = serials[fit]
+            counts = self._runs.ahead(serials, ring.heads, ring.finals.at, view.length)
             last = (serials + (counts - 1) * ring.num_envs) % ring.rows
-            good &= (ring.finals.at[last] != UNKNOWN) | ring.columns["terminated"][last]
-        fit[fit] = good
+            fit[fit] = (ring.finals.at[last] != UNKNOWN) | columns["terminated"][last]
         return fit
 
     def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> SequenceBatch:
         """See `Look.gather`."""
         ring, view, columns = self._ring, self._view, self._ring.columns
-        rows, index, lengths = self._runs.sequences(serials, ring.heads, ring.finals.at, view.length)
-        firsts = rows[0]
-        taken = {name: take(columns[name], rows) for name in PER_STEP}
-        taken["obs"] = observations(ring, index)
-        taken["step"] = columns["step"].take(firsts) + np.arange(view.length)[:, None]
-        mask = np.ones(rows.shape, np.bool_)
-        if lengths.min() < view.length:
-            mask = self._fill_up(taken, lengths)
-        lasts, every = rows[-1], np.arange(len(serials))
-        taken |= {name: np.zeros(rows.shape, np.bool_) for name in (*FLAGS, "is_first")}
-        for name in FLAGS:
-            taken[name][lengths - 1, every] = columns[name].take(lasts)
-        taken["is_first"][0] = taken["step"][0] == 0
+        ends = ring.finals.at, *(columns[name] for name in FLAGS)
+        found = self._runs.sequences(serials, ring.heads, ends, columns["step"], view.length)
+        index, lengths, step, marks = found
+        is_short = lengths.min() < view.length
+        # In place of last observations of short ones, which are blank in other columns, any row will do.
+        rows = np.maximum(index[:-1], 0) if is_short else index[:-1]
+        taken = {name: take(columns[name], rows) for name in self._names}
+        obs = observations(ring, index)
+        if is_short:
+            blank(obs, ring.spec.obs, np.flatnonzero(np.arange(view.length + 1)[:, None] > lengths), 2)
+            blank(taken, {name: self._specs[name] for name in taken}, np.flatnonzero(~marks[0]), 2)
         if ring.finals.has_unknown:
-            self._leave_out_unknown(taken["obs"], lengths, lasts)
+            last = (serials + (lengths - 1) * ring.num_envs) % ring.rows
+            unknown = np.flatnonzero(ring.finals.at[last] == UNKNOWN)
+            blank(obs, ring.spec.obs, lengths[unknown] * len(serials) + unknown, 2)
+        firsts = index[0]
         return SequenceBatch(
-            mask=mask,
+            obs=obs,
+            **taken,
+            **dict(zip(("mask", "is_first", *FLAGS), marks, strict=True)),
+            step=step,
             lengths=lengths,
             index=serials,
             weight=weights,
@@ -138,20 +140,4 @@ class SequenceLook:
             episode_id=columns["episode_id"].take(firsts),
             burn_in=view.burn_in,
             state=None if ring.states is None else ring.states.take(firsts),
-            **taken,
         )
-
-    def _fill_up(self, taken: dict[str, Any], lengths: np.ndarray) -> np.ndarray:
-        """Blank what is behind sequences of these lengths, int64 [B]; return where a step is, bool [L, B]."""
-        times = np.arange(self._view.length + 1)[:, None]
-        blank(taken["obs"], self._ring.spec.obs, times > lengths)
-        behind = times[:-1] >= lengths
-        for name in (*PER_STEP, "step"):
-            blank(taken[name], self._specs[name], behind)
-        return ~behind
-
-    def _leave_out_unknown(self, obs: Any, lengths: np.ndarray, lasts: np.ndarray) -> None:
-        """Blank the observations behind the last steps, in the rows `lasts`, that nobody knows."""
-        where = np.zeros((self._view.length + 1, len(lengths)), np.bool_)
-        where[lengths, np.arange(len(lengths))] = self._ring.finals.at[lasts] == UNKNOWN
-        blank(obs, self._ring.spec.obs, where)

@@ -44,7 +44,7 @@ class States:
         """A copy of the states fed to the steps in `rows`, int64 [B]: a tree [B, ...]."""
         slots = self._table.at[rows]
         found = tree.map(lambda leaf: rows_of(leaf, np.maximum(slots, 0)), self._table.table)
-        blank(found, self._table.specs, slots == ABSENT)
+        blank(found, self._table.specs, np.flatnonzero(slots == ABSENT))
         return found
 
     def check(self, held: np.ndarray, step: np.ndarray) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from outrider.errors import ConfigError, explain
 from outrider.replay.batches import TransitionBatch
@@ -14,9 +15,6 @@ from outrider.replay.ring import Ring
 from outrider.replay.samplers import Accepts, whole_number
 from outrider.replay.sparse import UNKNOWN
 from outrider.replay.views import Look
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["Transitions"]
 
@@ -98,7 +96,7 @@ class TransitionLook:
                 taken[name] = take(columns[name], rows)
         next_obs = observations(ring, following)
         if ring.finals.has_unknown:
-            blank(next_obs, ring.spec.obs, ring.finals.at[last] == UNKNOWN)
+            blank(next_obs, ring.spec.obs, np.flatnonzero(ring.finals.at[last] == UNKNOWN))
         return TransitionBatch(
             obs=observations(ring, rows),
             reward=returns,

@@ -52,7 +52,7 @@ class EpisodeLook:
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
-        self._ahead = importlib.import_module("outrider.replay.runs").ahead
+        self._runs = importlib.import_module("outrider.replay.runs")
 
     @property
     def accepts(self) -> Accepts:
@@ -60,16 +60,19 @@ class EpisodeLook:
         return self._are_whole
 
     def _are_whole(self, serials: np.ndarray) -> np.ndarray:
-        ring = self._ring
-        whole: np.ndarray = ring.columns["step"].take(serials % ring.rows) == 0
+        ring, columns = self._ring, self._ring.columns
+        whole: np.ndarray = columns["step"].take(serials % ring.rows) == 0
         serials = serials[whole]
-        last = (serials + (self._lengths(serials) - 1) * ring.num_envs) % ring.rows
-        slots = ring.finals.at[last]
-        whole[whole] = (slots >= 0) | ((slots == UNKNOWN) & ring.columns["terminated"][last])
+        over = ~self._runs.running(serials, ring.heads, ring.open, (columns["episode_id"], columns["step"]))
+        if ring.finals.has_unknown:
+            last = (serials + (self._lengths(serials) - 1) * ring.num_envs) % ring.rows
+            over &= (ring.finals.at[last] != UNKNOWN) | columns["terminated"][last]
+        whole[whole] = over
         return whole
 
     def _lengths(self, serials: np.ndarray) -> np.ndarray:
-        lengths: np.ndarray = self._ahead(serials, self._ring.heads, self._ring.finals.at, self._ring.rows)
+        """How many steps these episodes have, which are over: int64 [n]."""
+        lengths: np.ndarray = self._runs.ahead(serials, self._ring.heads, self._ring.finals.at, self._ring.rows)
         return lengths
 
     def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> EpisodeBatch:
@@ -83,8 +86,7 @@ class EpisodeLook:
         obs, blind = observations(ring, index), None
         if ring.finals.has_unknown:
             blind = ring.finals.at[rows] == UNKNOWN
-            where = np.insert(np.zeros(len(rows), np.bool_), ends, blind[ends - 1])
-            blank(obs, ring.spec.obs, where)
+            blank(obs, ring.spec.obs, np.flatnonzero(np.insert(np.zeros_like(blind), ends, blind[ends - 1])))
         episodes = Episodes(
             obs=obs,
             **{name: take(columns[name], rows) for name in PER_STEP},
