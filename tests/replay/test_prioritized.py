@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helpers.integer_ring import advance, assert_frequencies, counts_of, ring_of
-from outrider import ConfigError, OutriderError, Prioritized, ReplayBuffer
+from outrider import ConfigError, OutriderError, Prioritized, ReplayBuffer, Sequences, WholeEpisodes
 from outrider.records import Rollout, StepSpec
 from outrider.spec import LeafSpec
 
@@ -210,6 +210,30 @@ def test_it_goes_on_from_its_state():
     assert (other.drawn, other.stale_updates) == (draws.drawn, 1)
     with pytest.raises(ConfigError, match="one number for each step"):
         Prioritized().start(ring_of(2, 11)).restore(draws.state())
+
+
+@pytest.mark.parametrize(("view", "begin"), ((Sequences(3, stride=5), [0, 5, 10]), (WholeEpisodes(), [0])))
+def test_only_what_a_sample_may_begin_with_has_a_priority(tmp_path, view, begin):
+    spec = StepSpec(obs=LeafSpec((2,), np.dtype("f4")), action=LeafSpec((), np.dtype("i8")), num_envs=2)
+    replay = ReplayBuffer(60, spec, view=view, sampler=Prioritized(alpha=1.0), seed=0)
+    record = Rollout.zeros(spec, 14)
+    record.step[:] = np.arange(14)[:, None]
+    replay.extend(record)
+    with_priority = [2 * step + lane for step in begin for lane in range(2)]
+
+    def numbers():
+        replay.check()
+        return dict(enumerate(replay._draws.state()["numbers"].tolist()))
+
+    assert numbers() == {serial: float(serial in with_priority) for serial in range(28)}
+    replay.update(with_priority, np.full(len(with_priority), 0.25))
+    record.episode_id[:] = 1
+    replay.extend(record)
+    assert numbers() == {serial: 0.25 * (serial % 28 in with_priority) for serial in range(56)}
+    assert set(replay.sample(50).index % 28) <= set(with_priority)
+    replay.save(tmp_path / "file")
+    again = ReplayBuffer.load(tmp_path / "file", sampler=Prioritized(0.5))
+    assert (again._draws.state()["numbers"] > 0).tolist() == [number > 0 for number in numbers().values()]
 
 
 def test_a_buffer_with_priorities():

@@ -26,6 +26,7 @@ class Prioritized:
 
     - A new step has the greatest priority that any step has which is there at the time; 1 where none has any.
     - A step of priority 0 is not drawn, unless all have 0: then all are equally likely.
+    - Sequences and whole episodes are drawn by the priorities of their first steps; no other step has one.
     - The weight of a sample is (N * P)**-beta over the greatest of its batch.
 
     Attributes:
@@ -81,7 +82,16 @@ class PrioritizedDraws:
 
     def arrived(self, rows: np.ndarray) -> None:
         """See `Listener.arrived`."""
-        self._tree.fill(rows, self._tree.top or 1.0)
+        self._tree.fill(self._drawable(rows), self._tree.top or 1.0)
+
+    def _drawable(self, rows: np.ndarray) -> np.ndarray:
+        """Those of these rows, int64 [n], that a sample may begin with.
+
+        The others have no priority: nobody would ever change theirs, and after a while hardly anything but them would
+        be drawn, in vain.
+        """
+        ring = self._ring
+        return rows if ring.may_begin is None else rows[ring.may_begin(ring.columns["step"].take(rows))]
 
     def left(self, rows: np.ndarray) -> None:
         """See `Listener.left`."""
@@ -159,7 +169,8 @@ class PrioritizedDraws:
 
     def begin(self) -> None:
         """See `Draws.begin`."""
-        self.restore({"numbers": np.ones(len(self._ring)), "drawn": 0, "stale_updates": 0})
+        self.restore({"numbers": np.zeros(len(self._ring)), "drawn": 0, "stale_updates": 0})
+        self.arrived(self._ring.serials() % self._ring.rows)
 
     def state(self) -> dict[str, Any]:
         """See `Draws.state`: the numbers of the steps that are there, in the order of their serial numbers, and totals.

@@ -79,6 +79,7 @@ class Sequences:
     def start(self, ring: Ring) -> Look:
         """See `View.start`."""
         ring.keep_states(self.stride)
+        ring.may_begin = lambda step: step % self.stride == 0
         return SequenceLook(ring, self)
 
 

@@ -44,6 +44,7 @@ class WholeEpisodes:
 
     def start(self, ring: Ring) -> Look:
         """See `View.start`."""
+        ring.may_begin = lambda step: step == 0
         return EpisodeLook(ring)
 
 
