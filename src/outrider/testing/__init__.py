@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from outrider.testing.gymnasium_face import GymnasiumConformance as GymnasiumConformance
     from outrider.testing.rewards import RewardCollectionConformance as RewardCollectionConformance
     from outrider.testing.rewards import RewardConformance as RewardConformance
+    from outrider.testing.sources import SourceConformance as SourceConformance
     from outrider.testing.vec_env import VecEnvConformance as VecEnvConformance
 
 _HOMES = {
@@ -27,6 +28,7 @@ _HOMES = {
     "FirstFinishersConformance": "outrider.testing.arrivals",
     "GymnasiumConformance": "outrider.testing.gymnasium_face",
     "RecoveryConformance": "outrider.testing.faults",
+    "SourceConformance": "outrider.testing.sources",
     "TimeoutConformance": "outrider.testing.faults",
     "RewardCollectionConformance": "outrider.testing.rewards",
     "RewardConformance": "outrider.testing.rewards",

@@ -97,6 +97,8 @@ class BatchDriver(Driver):
         self._name = type(source).__name__
         self._info_keys = info_keys
         self._open = True
+        # Whether a call of the source did not come to its end, after which nobody knows what it waits for.
+        self._is_torn = False
         self._write = batch_writer(description.observation_space, self.store.obs)
         self._write_one = observation_writer(description.observation_space, self.store.obs)
         self._everyone = np.arange(num_envs)
@@ -123,8 +125,12 @@ class BatchDriver(Driver):
             return []
         self._open = False
         source, self._source = self._source, None
-        error = quietly(source.close)
+        error = quietly(lambda: self._end(source))
         return [] if error is None else [self._failure("close", error)]
+
+    def _end(self, source: Any) -> None:
+        """Close the source."""
+        source.close()
 
     def call(self, lanes: Sequence[int], operation: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """See `Driver.call`.
@@ -148,7 +154,10 @@ class BatchDriver(Driver):
         """Around what the source does: its errors close it and get its name."""
         try:
             yield
-        except FAILURES as error:
+        except BaseException as error:
+            self._is_torn = True
+            if not isinstance(error, FAILURES):
+                raise
             if self._open:
                 self.close()
             raise self._failure(operation, error) from error

@@ -10,6 +10,7 @@ A value that is not one for each environment belongs to all of them.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -85,7 +86,13 @@ def plain_layout(infos: Any) -> bool:
 
 def copied(infos: dict[str, Any]) -> dict[str, Any]:
     """Infos whose arrays nobody else writes to."""
-    return {key: copied(value) if isinstance(value, dict) else _copy(value) for key, value in infos.items()}
+    return {
+        key: copied(value)
+        if isinstance(value, dict)
+        # Arrays in an array: those of environments that write to them again.
+        else (copy.deepcopy(value) if key in FINAL_OBSERVATIONS else _copy(value))
+        for key, value in infos.items()
+    }
 
 
 def _one(infos: Any, index: int, count: int, keys: tuple[str, ...] | None) -> dict[str, Any]:

@@ -100,6 +100,15 @@ class ForeignDriver(BatchDriver):
         # Whether the only request is one range of all lanes.
         self._whole = False
 
+    def _end(self, source: Any) -> None:
+        """Close the source; workers that were left in the middle of a call are ended, because some wait for ever."""
+        if not (self._is_torn and isinstance(getattr(source, "unwrapped", source), AsyncVectorEnv)):
+            super()._end(source)
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is closed in the middle of a call
+            source.close(terminate=True)
+
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def post(self, lanes: Any, rows: Any, op: Any, want: int) -> None:

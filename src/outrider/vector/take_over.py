@@ -39,6 +39,9 @@ def take_over(env: Any, info_keys: tuple[str, ...], mode: AutoresetMode | None) 
             "env",
             "use the VecEnv that was made of it, or make another one",
         )
+    members = getattr(base, "envs", ())
+    if len({id(getattr(member, "unwrapped", member)) for member in members}) < len(members):
+        raise refusal("a new environment for each lane", "one instance for several", "env", "make one for each")
     driver: PoolDriver | ForeignDriver
     driver = PoolDriver(env, count, info_keys) if is_pool(env) else ForeignDriver(env, count, info_keys)
     own = driver.autoreset_mode
