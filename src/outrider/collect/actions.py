@@ -92,11 +92,12 @@ def _leaf_map(space: Space[Any], target: np.ndarray, path: str, how: tuple[Actio
 def _integers(space: Space[Any], target: np.ndarray, path: str, *, counts_from_zero: bool) -> LeafMap:
     first, last = _bounds(space)
     offset: Any = first if counts_from_zero else 0
+    lowest, highest = first - offset, last - offset
 
     def discrete(actions: np.ndarray, at: Any) -> np.ndarray:
         # Of a few numbers Python finds the extremes faster than NumPy.
         values = actions.tolist()
-        if min(values) + offset < first or max(values) + offset > last:
+        if min(values) < lowest or max(values) > highest:
             refuse(actions, at)
         target[at] = actions.astype(np.int64) + offset if counts_from_zero else actions
         return actions

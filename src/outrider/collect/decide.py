@@ -97,7 +97,7 @@ class Decider:
             recorder: where the time goes down.
         """
         began = perf_counter()
-        at = indexer(rows)
+        at = slice(rows.start, rows.stop) if type(rows) is range else rows
         # The policy gets a copy: whatever it does to it, or keeps of it, changes no storage.
         if self._single is None:
             sees = tree.map(lambda leaf: np.array(leaf[at]), self._store.obs)

@@ -37,7 +37,10 @@ class Ledger:
 
         Dummies are no steps of any episode: they get the id of the next one and the step -1.
         """
-        dummy = dummies.of(rows) if dummies else NO_DUMMIES
+        dummy, steps = NO_DUMMIES, len(rows)
+        if dummies:
+            dummy = dummies.of(rows)
+            steps -= int(dummy.sum())
         arrays: Any = columns.arrays
         lane, total, length, cut = stamp(
             rows,
@@ -49,7 +52,7 @@ class Ledger:
             (self._ordinal, self.step),
             self._returns,
         )
-        self.recorder.steps += len(rows) - int(dummy.sum())
+        self.recorder.steps += steps
         if len(lane):
             self.recorder.add_episodes(lane - self._lanes.start, total, length, cut)
 

@@ -83,29 +83,35 @@ class Loop:
         if not self.decided:
             self.decider.decide(self._lanes, front, self.recorder)
         back = self._exchange(self._lanes, after, STEP)
-        ended, dummies = back.ended, back.dummies
-        shift = after.start - self._lanes.start
-        if ended:
-            self.end([lane + shift for lane in ended], [self._store.final + lane for lane in ended])
-        if dummies or back.blind:
-            self.mark([lane + shift for lane in dummies], [lane + shift for lane in back.blind])
+        begun = self._end_of(back, after) if back.ended or back.dummies else ()
         # With the next line the step is done, also if an interruption comes right behind it.
-        self.decider.stepped(self._lanes, dummies)
-        for begun in (ended, dummies):
-            if begun:
-                self.decider.begin(begun, [lane + shift for lane in begun])
+        self.decider.stepped(self._lanes, back.dummies)
+        for lanes, rows in begun:
+            self.decider.begin(lanes, rows)
         self.interrupted = self.decided = False
+
+    def _end_of(self, back: Returned, after: range) -> list[tuple[list[int], list[int]]]:
+        """Put down what a step of all has ended; return in which lanes episodes begin, and in which rows."""
+        shift = after.start - self._lanes.start
+        begun = [[lane + shift for lane in lanes] for lanes in (back.ended, back.dummies)]
+        self.end(begun[0], [self._store.final + lane for lane in back.ended])
+        if back.dummies or back.blind:
+            self.mark(begun[1], [lane + shift for lane in back.blind])
+        return list(zip((back.ended, back.dummies), begun, strict=True))
 
     def _exchange(self, lanes: Any, rows: Any, op: Any) -> Returned:
         """Send and receive. From here on the lanes are ahead of what is known: the caller says when that is over."""
         began = perf_counter()
         self.interrupted = True
-        self.uses = self.envs.uses = self.envs.uses + 1
         back = self._driver.exchange(lanes, rows, op, self.want)
         self.recorder.env_seconds += perf_counter() - began
         if self.want:
             self.keep_infos(lanes, rows, (back.infos, back.final_infos))
         return back
+
+    def _use(self) -> None:
+        """Count a use of the environments, so that those of others show."""
+        self.uses = self.envs.uses = self.envs.uses + 1
 
     def advance(self, turns: int) -> None:
         """Let every lane take `turns` steps, together."""
@@ -119,6 +125,7 @@ class Loop:
         before, stride = self.decider.together, self._store.num_envs
         front = self._rows(base)
         self._unsettled = True
+        self._use()
         self.decider.prepare(base, turns * stride)
         self.decider.move(self._parking, front, decided=self.decided)
         try:
@@ -234,8 +241,10 @@ class Loop:
     def ready(self) -> None:
         """Let every lane stand at an observation or be under way to one, and know what the policy returns."""
         self.recover()
-        self.reset_lanes(self.lane_numbers[self._needs_reset])
-        self.know_columns(self.lane_numbers)
+        if self._needs_reset.any():
+            self.reset_lanes(self.lane_numbers[self._needs_reset])
+        if self.decider.columns is None:
+            self.know_columns(self.lane_numbers)
 
     def know_columns(self, lanes: np.ndarray) -> None:
         """Decide for lanes that stand in the parking rows, to learn what columns there are; that decision is kept."""
@@ -264,6 +273,7 @@ class Loop:
         if len(lanes):
             rows = lanes + self._store.parking
             self.envs.drain()
+            self._use()
             self._exchange(self._packed(lanes), self._packed(rows), RESET)
             self.decider.begin(lanes, rows)
             self.apart.stand_parked(lanes)

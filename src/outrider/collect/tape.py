@@ -184,7 +184,7 @@ class Tape:
         known = self.side.rows[: len(self.side)]
         if not self._blocks:
             self._log.clear()
-            return np.argsort(known)
+            return known.argsort()
         rows, stop = self.rows(), block.base + block.rows
         self._keep(rows[(rows < block.base) | (rows >= stop)])
         ends = np.flatnonzero((known >= block.base) & (known < stop))
@@ -235,7 +235,7 @@ class Tape:
             terminated=rows["terminated"][:length],
             truncated=rows["truncated"][:length],
             cut=columns["cut"][:length],
-            valid=~self.dummies.take(numbers[:length]),
+            valid=self._take_valid(numbers[:length]),
             blind=self._take_blind(numbers[:length]),
             episode_id=columns["episode_id"][:length],
             step=columns["step"][:length],
@@ -249,6 +249,10 @@ class Tape:
             info=tree.map(steps, rows["info"]),
             obs_info=rows["obs_info"],
         )
+
+    def _take_valid(self, rows: np.ndarray) -> np.ndarray:
+        """Which of `rows` are steps."""
+        return ~self.dummies.take(rows) if self.dummies else np.ones(rows.shape, np.bool_)
 
     def _take_blind(self, rows: np.ndarray) -> np.ndarray | None:
         """Which of `rows` are blind; None if there is none."""

@@ -68,6 +68,7 @@ class OutputSchema:
         self._first_state = len(self._leaf_specs) - len(tree.leaves(specs["state"]))
         self._is_flat = all(type(child) is LeafSpec for child in self._layout.values())
         self._expected: list[tuple[np.dtype[Any], tuple[int, ...]]] = []
+        self._flat: list[tuple[str, tuple[np.dtype[Any], tuple[int, ...]]]] = []
         self._rows = -1
 
     @classmethod
@@ -114,19 +115,26 @@ class OutputSchema:
         """
         if n != self._rows:
             self._expected = [(spec.dtype, (n, *spec.shape)) for spec in self._leaf_specs]
+            self._flat = list(zip(self._layout, self._expected, strict=True)) if self._is_flat else []
             self._rows = n
-        if self._is_flat and type(output) is dict and output.keys() == self._layout.keys():
-            found: list[Any] = [output[key] for key in self._layout]
-        else:
-            # This walk also finds and names a difference.
+        found: list[Any] = []
+        # The usual case; whatever is otherwise is left to the walk below, which finds, converts and names it.
+        if type(output) is dict and len(output) == len(self._flat):
+            for key, (dtype, shape) in self._flat:
+                leaf = output.get(key)
+                # Identity is enough here: NumPy's native dtypes are singletons.
+                if type(leaf) is not np.ndarray or leaf.dtype is not dtype or leaf.shape != shape:
+                    break
+                found.append(leaf)
+            else:
+                return found
             found = []
-            _gather(self._layout, output, "", found)
+        _gather(self._layout, output, "", found)
         for index, (dtype, shape) in enumerate(self._expected):
             leaf = found[index]
             if type(leaf) is not np.ndarray:
                 found[index] = leaf = self._to_array(leaf, index)
-            # Identity is the fast path: NumPy's native dtypes are singletons.
-            if leaf.shape != shape or (leaf.dtype is not dtype and leaf.dtype != dtype):
+            if leaf.shape != shape or leaf.dtype != dtype:
                 found[index] = self._settle(leaf, index)
         return found
 

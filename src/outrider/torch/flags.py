@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 __all__ = ["Flags"]
@@ -15,12 +18,13 @@ class Flags:
         training: the mode that is wanted.
     """
 
-    __slots__ = ("_before", "_module", "_training")
+    __slots__ = ("_before", "_module", "_training", "_write")
 
     def __init__(self, module: torch.nn.Module, *, training: bool) -> None:
         self._module = module
         self._training = training
         self._before: list[tuple[torch.nn.Module, bool]] = []
+        self._write: Callable[[Any, str, bool], None] = setattr
 
     def set(self) -> None:
         """Enter the mode, by the module's own `train` where any part does more in it than set its flag."""
@@ -32,28 +36,24 @@ class Flags:
                 if child is not None and child not in seen:
                     seen.add(child)
                     parts.append(child)
-        if not all(_is_plain(type(part)) for part in parts):
+        # Of a few kinds there may be hundreds of parts.
+        if all(map(_is_plain, set(map(type, parts)))):
+            # What `Module.__setattr__` comes to for a flag, after all its questions.
+            self._write = object.__setattr__
+            self._before = [(part, not wanted) for part in parts if part.training is not wanted]
+            for part, _ in self._before:
+                self._write(part, "training", wanted)
+        else:
             # It may change any of them.
+            self._write = setattr
             self._before = [(part, part.training) for part in parts]
             self._module.train(wanted)
-            return
-        self._before = [(part, not wanted) for part in parts if part.training is not wanted]
-        for part, _ in self._before:
-            _write(part, flag=wanted)
 
     def restore(self) -> None:
         """Give each part back the flag that it had."""
         for part, flag in self._before:
-            _write(part, flag=flag)
+            self._write(part, "training", flag)
         self._before = []
-
-
-def _write(part: torch.nn.Module, *, flag: bool) -> None:
-    if _is_plain(type(part)):
-        # What `Module.__setattr__` comes to for a flag, after all its questions.
-        object.__setattr__(part, "training", flag)
-    else:
-        part.training = flag
 
 
 def _is_plain(kind: type[torch.nn.Module]) -> bool:

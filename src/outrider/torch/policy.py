@@ -112,11 +112,15 @@ class TorchPolicy(Policy):
         if state is None:
             output = self.module(self._bridge.inputs(obs))
             if type(output) is dict and "action" in output:
+                arrays = {}
                 try:
-                    return {key: value.numpy() for key, value in output.items()}
+                    for key, value in output.items():
+                        arrays[key] = value.numpy()
                 except (AttributeError, TypeError, RuntimeError):
                     # Not all are tensors that NumPy can share: each is looked at below.
                     pass
+                else:
+                    return arrays
         else:
             output = self.module(self._bridge.inputs(obs), self._bridge.state_in(state))
             _check_recurrent(output)

@@ -148,7 +148,8 @@ class EnvGroup:
         note = self._note
         note[1] = RESETTING
         try:
-            for lane, row in zip(self._calls(lanes), rows, strict=True):
+            called = self._stamped(lanes) if self._timed else lanes
+            for lane, row in zip(called, rows, strict=True):
                 note[0] = lane
                 ob, info = self._reset(lane)
                 self._write(ob, row)
@@ -189,19 +190,21 @@ class EnvGroup:
         Raises:
             EnvironmentFailure: an environment raised or returned what its space does not declare.
         """
-        numbers = _plain(lanes)
+        # Python integers: indexing with NumPy's costs twice as much.
+        numbers = lanes if type(lanes) is range else lanes.tolist()
+        targets = rows if type(rows) is range else rows.tolist()
         envs, actions = self._chosen(numbers)
         store, note = self.store, self._note
         leaf, dtype, shape = self._single
+        array = np.ndarray
         at = store.before(rows)
         store.terminated[at] = store.truncated[at] = False
         ended: list[int] = []
         rewards: list[Any] = []
         note[1] = STEPPING
         try:
-            for lane, env, action, row, hold in zip(
-                self._calls(numbers), envs, actions, _plain(rows), holds, strict=False
-            ):
+            called = self._stamped(numbers) if self._timed else numbers
+            for lane, env, action, row, hold in zip(called, envs, actions, targets, holds, strict=False):
                 note[0] = lane
                 ob, reward, terminated, truncated, info = env.step(action)
                 rewards.append(reward)
@@ -213,7 +216,7 @@ class EnvGroup:
                         if type(reward) not in PLAIN_NUMBERS:
                             rewards[-1] = copy.deepcopy(reward)  # the reset may write to it
                         ob, info = self._begin_anew(lane, ob, info, want)
-                if type(ob) is np.ndarray and ob.dtype is dtype and ob.shape == shape:
+                if type(ob) is array and ob.dtype is dtype and ob.shape == shape:
                     leaf[row] = ob
                 else:
                     self._write(ob, row)
@@ -241,11 +244,8 @@ class EnvGroup:
         self._note[1] = STEPPING
         return begun
 
-    def _calls(self, lanes: Iterable[int]) -> Iterable[int]:
-        """Lanes that are called one after the other; where calls are timed, stamps each as its turn comes."""
-        return self._stamped(lanes) if self._timed else lanes
-
     def _stamped(self, lanes: Iterable[int]) -> Iterator[int]:
+        """Lanes that are called one after the other, where calls are timed: stamps each as its turn comes."""
         for lane in lanes:
             self._stamp()
             yield lane
@@ -353,8 +353,3 @@ def quietly(function: Callable[[], Any]) -> Exception | SystemExit | None:
     except FAILURES as error:
         return error
     return None
-
-
-def _plain(numbers: Any) -> Any:
-    """Python integers: indexing with NumPy's costs twice as much."""
-    return numbers if type(numbers) is range else numbers.tolist()
