@@ -21,3 +21,9 @@ def test_one_changed_line_and_equal_data():
     shown = run("vector_env_swap.py", "--envs", "4", "--steps", "120", "--workers", "2")
     assert int(re.search(r"equal data, (\d+) episodes", shown)[1]) > 4
     assert len(re.findall(r"[\d,]+ steps/s", shown)) == 2
+
+
+def test_dqn_learns_something():
+    shown = run("dqn.py", "--steps", "2000")
+    # Chance gets about 22.
+    assert float(re.search(r"mean return ([\d.]+) of 50 episodes", shown)[1]) > 40
