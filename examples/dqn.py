@@ -68,8 +68,9 @@ def train(steps: int, seed: int) -> float:
             )
             policy.epsilon = 1.0
             collector.fill(replay, min(1_000, steps))
-            while collector.stats.steps < steps:
-                policy.epsilon = float(np.interp(collector.stats.steps, (1_000, 10_000), (1.0, 0.02)))
+            while (taken := collector.stats.steps) < steps:
+                policy.epsilon = float(np.interp(taken, (1_000, 10_000), (1.0, 0.05)))
+                optimizer.param_groups[0]["lr"] = 5e-4 * (1 - taken / steps)
                 collector.fill(replay, 16)
                 for _ in range(4):
                     update(policy, target, optimizer, replay)
