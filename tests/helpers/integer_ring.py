@@ -9,7 +9,9 @@ from outrider.replay.storage import Memory
 
 def ring_of(lanes, capacity):
     """An empty ring."""
-    return Ring(StepSpec(obs={}, action={}, num_envs=lanes), capacity, Memory())
+    ring = Ring(StepSpec(obs={}, action={}, num_envs=lanes), capacity, Memory())
+    ring.allocate()
+    return ring
 
 
 def advance(ring, lanes, count, version=0):

@@ -68,11 +68,15 @@ class Streams:
         """Begin an episode, as a user does who resets in the middle of one."""
         self.episode += 1
         self.now[lane] = (self.episode, 0, self.fresh())
+        if callable(self.nesting):
+            self.nesting.begin(self.number)
 
     def step(self, lane, version=0):
         episode, step, obs = self.now[lane]
         end = self.ends[self.rng.integers(len(self.ends))]
         found = Step(lane, episode, step, obs, self.fresh(), end, version)
+        if callable(self.nesting):
+            self.nesting.follow(obs, found.next_obs)
         if end == "run":
             self.now[lane] = (episode, step + 1, found.next_obs)
         else:
@@ -131,7 +135,8 @@ class Streams:
 
     def spec(self):
         """What the steps look like."""
-        twin = Streams(self.lanes, np.random.default_rng(0), self.nesting)
+        nesting = self.nesting.apart() if callable(self.nesting) else self.nesting
+        twin = Streams(self.lanes, np.random.default_rng(0), nesting)
         return StepSpec.of(twin.rollout(1)[0])
 
 

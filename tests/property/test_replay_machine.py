@@ -20,6 +20,7 @@ from helpers.replay_views import (
     is_over,
     is_whole,
 )
+from helpers.stacks import Stacks
 from outrider.replay.buffer import ReplayBuffer
 from outrider.replay.hindsight import Hindsight
 from outrider.replay.sequences import Sequences
@@ -34,7 +35,12 @@ VIEWS = st.tuples(
         )
     ),
 )
-SIZES = {"lanes": st.integers(1, 4), "capacity": st.integers(4, 64), "views": VIEWS}
+SIZES = {
+    "lanes": st.integers(1, 4),
+    "capacity": st.integers(3, 64),
+    "views": VIEWS,
+    "stack": st.sampled_from((1, 1, 2, 3, 4)),
+}
 SEEDS = st.integers(0, 1 << 20)
 HINDSIGHT = [
     Hindsight(strategy, 2, reward=hindsight_reward, terminated=hindsight_terminated, gamma=0.5)
@@ -48,15 +54,18 @@ class Machine(RuleBasedStateMachine):
     numbers_itself = False
 
     def open(self, streams, capacity, views, seed):
+        """Compare a buffer with the streams, of which those with stacks are stored frame by frame."""
         self.rng, self.streams = streams.rng, streams
         self.model = Model(capacity, streams.lanes)
-        view, self.sequences = views
+        stack = streams.nesting.count if callable(streams.nesting) else 1
+        view, self.sequences = (replace(one, frame_stack=stack) for one in views)
         self.replay = ReplayBuffer(capacity, streams.spec(), view=view, seed=seed)
         # More views of the same rows.
         ring = self.replay._ring
         self.sequence_look = self.sequences.start(ring)
         self.episode_look = WholeEpisodes().start(ring)
-        self.hindsight = [(one, one.start(ring)) for one in HINDSIGHT] if streams.nesting == "goals" else []
+        has_goals = streams.nesting == "goals" or stack > 1
+        self.hindsight = [(one, one.start(ring)) for one in HINDSIGHT] if has_goals else []
 
     @rule(data=st.data())
     def a_user_resets(self, data):
@@ -123,8 +132,10 @@ class ExtendingMachine(Machine):
         nesting=st.sampled_from((*NESTINGS, "goals", "texts")),
         ends=st.sampled_from([ENDS, BLIND_ENDS]),
     )
-    def begin(self, lanes, capacity, views, seed, nesting, ends):
-        streams = Streams(lanes, np.random.default_rng(seed), nesting, ends, stateless=0.1)
+    def begin(self, lanes, capacity, views, stack, seed, nesting, ends):
+        rng = np.random.default_rng(seed)
+        nesting = Stacks(stack, rng) if stack > 1 else nesting
+        streams = Streams(min(lanes, capacity), rng, nesting, ends, stateless=0.1)
         self.open(streams, capacity, views, seed)
 
     @rule(length=st.integers(1, 9))
@@ -170,8 +181,10 @@ class AddingMachine(Machine):
     numbers_itself = True
 
     @initialize(**SIZES, seed=SEEDS)
-    def begin(self, lanes, capacity, views, seed):
-        self.open(Streams(lanes, np.random.default_rng(seed), "dict"), capacity, views, seed)
+    def begin(self, lanes, capacity, views, stack, seed):
+        rng = np.random.default_rng(seed)
+        nesting = Stacks(stack, rng) if stack > 1 else "dict"
+        self.open(Streams(min(lanes, capacity), rng, nesting), capacity, views, seed)
 
     @rule(count=st.integers(1, 12))
     def add(self, count):
@@ -182,10 +195,10 @@ class AddingMachine(Machine):
             obs, behind = ([getattr(one, name) for one in steps] for name in ("obs", "next_obs"))
             whole = len(lanes) == self.streams.lanes and (np.diff(lanes) > 0).all()
             self.replay.add(
-                obs=tree_of(obs, "dict"),
+                obs=tree_of(obs, self.streams.nesting),
                 action=np.array(obs) * 7 % 1009,
                 reward=[one.reward for one in steps],
-                next_obs=tree_of(behind, "dict"),
+                next_obs=tree_of(behind, self.streams.nesting),
                 terminated=np.array([one.terminated for one in steps]),
                 truncated=np.array([one.truncated for one in steps]),
                 state=state_of(obs) if (with_state := self.rng.random() < 0.9) else None,

@@ -139,9 +139,49 @@ def test_rewards_of_too_many_axes_are_found_by_check(collector):
             wrong.check()
 
 
-def test_a_replay_buffer_refuses_them_at_once(collector):
-    with pytest.raises(ConfigError, match="rewards that are one number, found vectors of 2"):
-        collector.new_replay(100)
+VIEWS = (
+    outrider.Transitions(),
+    outrider.Transitions(n_step=3, gamma=0.5),
+    outrider.Sequences(4),
+    outrider.WholeEpisodes(),
+)
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=repr)
+def test_a_replay_buffer_has_them_for_each_objective(collector, view):
+    rollout = collector.rollout(40)
+    vectors = collector.new_replay(1_000, view=view, seed=0)
+    vectors.extend(rollout)
+    batch = vectors.sample(50)
+    for objective in range(2):
+        record = dataclasses.replace(rollout, reward=np.ascontiguousarray(rollout.reward[..., objective]))
+        numbers = outrider.ReplayBuffer(1_000, StepSpec.of(record), view=view, seed=0)
+        numbers.extend(record)
+        expected = numbers.sample(50)
+        np.testing.assert_array_equal(batch.index, expected.index)
+        found, wanted = (getattr(one, "episodes", one).reward for one in (batch, expected))
+        np.testing.assert_array_equal(found[..., objective], wanted)
+    assert vectors.check() is None
+
+
+def test_a_loop_adds_them_to_a_replay_buffer(collector):
+    spec = dataclasses.replace(collector.spec, extras={}, info={}, obs_info={}, state=None, num_envs=2)
+    zeros = Rollout.zeros(spec, 1)
+    flags = np.zeros(2, bool)
+    columns = {"obs": zeros.obs[0], "next_obs": zeros.obs[1], "action": zeros.action[0]}
+    replay = outrider.ReplayBuffer(10, spec, seed=0)
+    replay.add(**columns, reward=np.array([[1.0, 2.0], [3.0, 4.0]]), terminated=flags, truncated=flags)
+    batch = replay.sample(20)
+    np.testing.assert_array_equal(batch.reward, np.array([[1.0, 2.0], [3.0, 4.0]])[batch.env_id])
+    with pytest.raises(SpecError, match="'reward'"):
+        replay.add(**columns, reward=np.ones(2), terminated=flags, truncated=flags)
+
+
+def test_hindsight_refuses_them(collector):
+    goals = {"achieved_goal": VECTOR, "desired_goal": VECTOR}
+    view = outrider.Hindsight(reward=lambda *goals: 0.0, terminated=lambda *goals: False)
+    with pytest.raises(ConfigError, match="Hindsight: rewards"):
+        outrider.ReplayBuffer(100, dataclasses.replace(collector.spec, obs=goals), view=view)
 
 
 def test_zeros_for_a_learner():

@@ -8,8 +8,9 @@ import numpy as np
 
 from outrider import tree
 from outrider.errors import ConfigError, SpecError, explain
+from outrider.replay.frames import Pick
+from outrider.replay.gathering import observations
 from outrider.replay.ring import Ring
-from outrider.replay.sparse import rows_of
 from outrider.spec import check_batch
 from outrider.tree import Tree
 
@@ -53,17 +54,22 @@ class Adder:
         count = len(lanes)
         before, behind = obs
         numbers = (
-            _column(columns.pop("reward"), np.float64, count, "reward"),
-            _column(columns.pop("version"), np.int64, count, "version"),
+            _column(columns.pop("reward"), np.float64, (count, *ring.spec.reward.shape), "reward"),
+            _column(columns.pop("version"), np.int64, (count,), "version"),
         )
         terminated, truncated = (
-            _column(flag, np.bool_, count, name) for flag, name in zip(flags, ("terminated", "truncated"), strict=True)
+            _column(flag, np.bool_, (count,), name)
+            for flag, name in zip(flags, ("terminated", "truncated"), strict=True)
         )
         check_batch(self._obs, {"obs": before, "next_obs": behind}, (count,), WHERE)
         state = columns.pop("state", None)
         if state is not None:
             check_batch({"state": ring.spec.state}, {"state": state}, (count,), WHERE)
         check_batch(self._columns, columns, (count,), WHERE)
+        every = self._everyone[:count]
+        if ring.frames is not None:
+            who = lanes, ring.next_ids(lanes, LANE_BITS)[1]
+            ring.frames.require_shifted(Pick(behind, every), Pick(before, every), who, WHERE)
         ring.cut(lanes[~self._continues(lanes, before)])
         ring.make_room(lanes, 1)
         episode, step = ring.next_ids(lanes, LANE_BITS)
@@ -72,15 +78,18 @@ class Adder:
         columns |= {"terminated": terminated, "truncated": truncated, "cut": np.zeros(count, np.bool_)}
         for name, column in columns.items():
             tree.put(ring.columns[name], rows, column)
-        tree.put(ring.obs, rows, before)
+        ring.put_obs(rows, Pick(before, every))
+        if ring.frames is not None:
+            fresh = np.flatnonzero(~ring.open[lanes])
+            ring.frames.begin(rows[fresh], Pick(before, fresh))
         if ring.states is not None and state is not None:
             ring.states.keep(rows, step, state)
         ended = terminated | truncated
         runs = ~ended
         if runs.any():
-            tree.put(ring.obs, ring.row_of(lanes, ring.heads[lanes] + 1)[runs], tree.take(behind, runs))
+            ring.put_obs(ring.row_of(lanes, ring.heads[lanes] + 1)[runs], Pick(behind, every[runs]))
         if ended.any():
-            ring.finals.put(rows[ended], tree.take(behind, ended))
+            ring.put_finals(rows[ended], Pick(behind, every[ended]))
         ring.arrive(lanes, 1, (episode, step, runs))
         return count
 
@@ -107,8 +116,7 @@ class Adder:
         ring = self._ring
         rows = ring.row_of(lanes, ring.heads[lanes])
         same = np.ones(len(lanes), np.bool_)
-        for stored, given in zip(tree.leaves(ring.obs), tree.leaves(obs), strict=True):
-            here = rows_of(stored, rows)
+        for here, given in zip(tree.leaves(observations(ring, rows)), tree.leaves(obs), strict=True):
             if not np.array_equal(here, given):
                 # NaN is not equal to itself, but the same bytes are the same observation.
                 same &= [_same(a, b) for a, b in zip(here, given, strict=True)]
@@ -119,8 +127,8 @@ def _same(a: Any, b: Any) -> bool:
     return a.tobytes() == b.tobytes() if isinstance(a, (np.ndarray, np.generic)) else bool(a == b)
 
 
-def _column(values: Any, dtype: Any, count: int, name: str) -> np.ndarray:
-    """One number for each row.
+def _column(values: Any, dtype: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """One number, or vector, for each row.
 
     Raises:
         SpecError: there is not.
@@ -128,11 +136,11 @@ def _column(values: Any, dtype: Any, count: int, name: str) -> np.ndarray:
     array = np.asarray(values)
     wanted = np.dtype(dtype)
     if array.ndim == 0 and name == "version":
-        array = np.full(count, array)
-    if array.shape != (count,) or not np.can_cast(array.dtype, wanted, "same_kind"):
+        array = np.full(shape, array)
+    if array.shape != shape or not np.can_cast(array.dtype, wanted, "same_kind"):
         raise SpecError(
             explain(
-                expected=f"shape {(count,)}, dtype {wanted}",
+                expected=f"shape {shape}, dtype {wanted}",
                 found=f"shape {array.shape}, dtype {array.dtype}",
                 where=f"{WHERE} at '{name}'",
                 fix="pass one value for each lane",

@@ -35,7 +35,7 @@ class TransitionBatch:
     Attributes:
         obs: tree [B, ...].
         action: tree [B, ...].
-        reward: float64 [B]: the discounted sum over the steps of each transition.
+        reward: float64 [B], or [B, k] where rewards are vectors: the discounted sum over the steps of each transition.
         next_obs: tree [B, ...]: the true observation behind the last step, never one of a reset; zeros where the
             episode terminated and nobody knows it.
         terminated: bool [B], of the last step.
@@ -113,7 +113,7 @@ class SequenceBatch:
     Attributes:
         obs: tree [L+1, B, ...]; zeros behind a step that terminated where nobody knows the last observation.
         action: tree [L, B, ...].
-        reward: float64 [L, B].
+        reward: float64 [L, B], or [L, B, k] where rewards are vectors.
         terminated: bool [L, B].
         truncated: bool [L, B].
         cut: bool [L, B].

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from outrider.dataset.spec_json import spec_from_json
-from outrider.errors import ConfigError, explain
 from outrider.records import arrays
 from outrider.records.episodes import Episodes
 from outrider.records.rollout import Rollout
@@ -47,7 +46,8 @@ class ReplayBuffer:
         seed: of its own generator; None draws a fresh one.
 
     Raises:
-        ConfigError: less than one step for each lane, vector rewards, or an argument that is none of those above.
+        ConfigError: less than one step for each lane, a view that is not for such steps, or an argument that is none
+            of those above.
 
     Example:
         >>> import outrider
@@ -70,21 +70,13 @@ class ReplayBuffer:
         storage: Storage | str = "memory",
         seed: int | None = None,
     ) -> None:
-        if spec.reward.shape:
-            raise ConfigError(
-                explain(
-                    expected="rewards that are one number",
-                    found=f"vectors of {spec.reward.shape[0]}",
-                    where="ReplayBuffer(spec=...)",
-                    fix="let a wrapper make one number of them, as LinearReward of MO-Gymnasium does",
-                )
-            )
         self.spec = spec
         self.view = Transitions() if view is None else view
         self.sampler = Uniform() if sampler is None else sampler
         self._ring = Ring(spec, capacity, storage_of(storage))
-        self._writer, self._adder = Writer(self._ring), Adder(self._ring)
         self._look = self.view.start(self._ring)
+        self._ring.allocate()
+        self._writer, self._adder = Writer(self._ring), Adder(self._ring)
         self._draws = self.sampler.start(self._ring)
         self._rng = np.random.default_rng(resolve_seed(seed))
         self._lock = threading.RLock()
@@ -147,7 +139,7 @@ class ReplayBuffer:
         Args:
             obs: tree [n, ...], the observations acted upon.
             action: tree [n, ...].
-            reward: [n].
+            reward: [n], or [n, k] where rewards are vectors.
             next_obs: tree [n, ...], the true observations behind the step: where an episode ended, its last one.
             terminated: bool [n].
             truncated: bool [n].

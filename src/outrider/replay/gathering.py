@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from outrider import tree
+from outrider.replay.frames import PLAIN
 from outrider.replay.sparse import rows_of
 from outrider.tree import Tree
 
 if TYPE_CHECKING:
+    from outrider.replay.frames import Frames
     from outrider.replay.ring import Ring
 
 __all__ = ["behind", "blank", "observations", "part_of", "take"]
@@ -32,6 +34,8 @@ def observations(ring: Ring, index: np.ndarray, part: str | None = None) -> Tree
         index: int64 [...]: rows, or ~slot where it is among the true last observations.
         part: a key of observations that are dicts, of which nothing else is wanted.
     """
+    if ring.frames is not None:
+        return _stacks(ring, ring.frames, index, part)
     stored, finals = part_of(ring.obs, part), part_of(ring.finals.table, part)
     flat = index.reshape(-1)
     final = np.flatnonzero(flat < 0)
@@ -47,6 +51,33 @@ def observations(ring: Ring, index: np.ndarray, part: str | None = None) -> Tree
         return found
 
     return tree.map(gather, stored, finals)
+
+
+def _stacks(ring: Ring, frames: Frames, index: np.ndarray, part: str | None) -> Tree:
+    """`observations` where frames of stacks are stored once."""
+    flat, count = index.reshape(-1), frames.count
+    places = frames.places(flat, ring.finals.owner, ring.num_envs).reshape(-1)
+    final = np.flatnonzero(flat < 0)
+    slots, newest = ~flat[final], final * count + count - 1
+    old = places < 0
+    old[newest] = False
+    older = np.flatnonzero(old)
+    codes = ~places[older]
+    # Any row will do in place of those.
+    np.maximum(places, 0, out=places)
+    rows = np.ascontiguousarray(places[count - 1 :: count])
+
+    def gather(leaf: Any, last: Any, number: int) -> np.ndarray:
+        if number == PLAIN:
+            found: np.ndarray = rows_of(leaf, rows)
+            found[final] = rows_of(last, slots)
+            return found.reshape(*index.shape, *found.shape[1:])
+        found = leaf.take(places, 0)
+        found[newest] = last.take(slots, 0)
+        found[older] = frames.older(number).take(codes, 0)
+        return found.reshape(*index.shape, count, *found.shape[1:])
+
+    return tree.map(gather, part_of(ring.obs, part), part_of(ring.finals.table, part), part_of(frames.numbers, part))
 
 
 def behind(ring: Ring, rows: np.ndarray) -> np.ndarray:

@@ -62,6 +62,8 @@ class Hindsight:
         terminated: whether they end the episode, of the same: bool [M].
         gamma: discount of a step, from 0 to 1.
         keys: where the goals are in observations, which are dicts.
+        frame_stack: k where the observations have stacks of k frames: leaves [k, height, width] or with more axes. Each
+            frame is stored once then, and batches have the same stacks. With 1, observations are stored as they are.
 
     Raises:
         ConfigError: one of them is none of those.
@@ -81,12 +83,14 @@ class Hindsight:
     terminated: GoalFunction = field(kw_only=True)
     gamma: float = field(default=0.99, kw_only=True)
     keys: GoalKeys = field(default=GoalKeys(), kw_only=True)
+    frame_stack: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         if self.strategy not in STRATEGIES:
             raise _refused(f"one of {STRATEGIES}", repr(self.strategy), "strategy", "pass one of them")
         whole_number(self.k, 1, "Hindsight(k)")
+        whole_number(self.frame_stack, 1, "Hindsight(frame_stack)")
         for name in ("reward", "terminated"):
             if not callable(getattr(self, name)):
                 found, fix = repr(getattr(self, name)), "pass a function of (achieved_goal, desired_goal, info)"
@@ -100,6 +104,7 @@ class Hindsight:
 
         Raises:
             SpecError: observations have no two goals of the same kind.
+            ConfigError: rewards are vectors.
         """
         obs, keys = ring.spec.obs, self.keys
         there = isinstance(obs, dict) and {keys.achieved, keys.desired} <= obs.keys()
@@ -112,6 +117,15 @@ class Hindsight:
                     fix="name the goals with keys=outrider.GoalKeys(...), or use another view",
                 )
             )
+        if ring.spec.reward.shape:
+            raise ConfigError(
+                explain(
+                    expected="rewards that are one number, as its function gives",
+                    found=f"vectors of {ring.spec.reward.shape[0]}",
+                    where="Hindsight: rewards",
+                    fix="use another view, or let a wrapper make one number of them",
+                )
+            )
         return HindsightLook(ring, self)
 
 
@@ -121,14 +135,17 @@ class HindsightLook:
     def __init__(self, ring: Ring, view: Hindsight) -> None:
         self._ring = ring
         self._view = view
-        self._transitions = Transitions(gamma=view.gamma).start(ring)
-        self._ids = ring.columns["episode_id"], ring.columns["step"]
+        self._transitions = Transitions(gamma=view.gamma, frame_stack=view.frame_stack).start(ring)
         self._runs = importlib.import_module("outrider.replay.runs")
 
     @property
     def accepts(self) -> Accepts:
         """See `Look.accepts`."""
         return self._are_over
+
+    @property
+    def _ids(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._ring.columns["episode_id"], self._ring.columns["step"]
 
     def _are_over(self, serials: np.ndarray) -> np.ndarray:
         ring = self._ring

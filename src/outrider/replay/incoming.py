@@ -12,6 +12,8 @@ from outrider.records import arrays
 from outrider.records.episodes import Episodes
 from outrider.records.rollout import Rollout
 from outrider.records.steps import Steps
+from outrider.replay.frames import Frames, Pick
+from outrider.replay.gathering import observations
 from outrider.replay.ring import FLAGS, NUMBERS, Ring
 from outrider.replay.sparse import rows_of
 from outrider.spec import check_batch
@@ -50,6 +52,8 @@ class Writer:
         if isinstance(record, Rollout):
             self._check(record, (record.length, record.num_envs), record.obs, record.length + 1)
             if self._is_block(record):
+                if self._ring.frames is not None:
+                    self._require_shifted_block(record, self._ring.frames)
                 length = self._ring.least_share
                 for start in range(0, record.length, length):
                     self._block(record if record.length <= length else record[start : start + length])
@@ -153,11 +157,16 @@ class Writer:
             if name == "obs_info":
                 column = tree.take(column, slice(0, rollout.length))
             _copy(ring.columns[name], _flat(column), spans)
-        _copy(ring.obs, _flat(rollout.obs), self._around(start, (rollout.length + 1) * count))
+        obs, ended = _flat(rollout.obs), rollout.ended
+        if ring.frames is not None:
+            # Segments begin where nothing runs, and behind each end but that of the last step.
+            fresh = np.flatnonzero(np.concatenate([~ring.open, ended[:-1].reshape(-1)]))
+            ring.frames.begin((start + fresh) % ring.rows, Pick(obs, fresh))
+            obs = ring.frames.all_newest(obs)
+        _copy(ring.obs, obs, self._around(start, (rollout.length + 1) * count))
         if ring.states is not None and rollout.state is not None:
             every = (start + np.arange(rollout.length * count)) % ring.rows
             ring.states.keep(every, rollout.step.reshape(-1), _flat(rollout.state))
-        ended = rollout.ended
         rows = (start + rollout.final_index) % ring.rows
         if len(rows):
             self._keep_finals(rows, rollout)
@@ -165,13 +174,40 @@ class Writer:
 
     def _keep_finals(self, rows: np.ndarray, rollout: Rollout) -> None:
         """Keep the last observations of a rollout, those of the steps in `rows`, as far as they are known."""
-        finals, values = self._ring.finals, rollout.final_obs
-        if rollout.blind is not None:
-            blind = rollout.blind.reshape(-1)[rollout.final_index]
-            finals.mark_unknown(rows[blind])
-            known = np.flatnonzero(~blind)
-            rows, values = rows[known], tree.map(lambda leaf: rows_of(leaf, known), values)
-        finals.put(rows, values)
+        known = _known_finals(rollout)
+        if len(known) < len(rows):
+            unknown = np.ones(len(rows), np.bool_)
+            unknown[known] = False
+            self._ring.finals.mark_unknown(rows[unknown])
+        self._ring.put_finals(rows[known], Pick(rollout.final_obs, known))
+
+    def _require_shifted_block(self, rollout: Rollout, frames: Frames) -> None:
+        """Refuse a rollout of all lanes with stacks that are not those before them, shifted by one frame.
+
+        Raises:
+            SpecError: there is one.
+        """
+        where, count = "extend(Rollout)", self._count
+        obs = _flat(rollout.obs)
+        lanes, step = np.tile(rollout.env_id, rollout.length), rollout.step.reshape(-1)
+        goes_on = np.flatnonzero(~rollout.ended.reshape(-1))
+        who = lanes[goes_on], step[goes_on]
+        frames.require_shifted(Pick(obs, goes_on + count), Pick(obs, goes_on), who, where)
+        final = _known_finals(rollout)
+        ends = rollout.final_index[final]
+        who = lanes[ends], step[ends]
+        frames.require_shifted(Pick(rollout.final_obs, final), Pick(obs, ends), who, where)
+        self._require_joined(Pick(obs, self._everyone), self._everyone, (rollout.episode_id[0], rollout.step[0]), where)
+
+    def _require_joined(self, chosen: Pick, lanes: np.ndarray, ids: tuple[np.ndarray, np.ndarray], where: str) -> None:
+        """Refuse first observations of `lanes`, with these ids and indices, that do not go on from the last stacks."""
+        ring = self._ring
+        goes_on = np.flatnonzero(ring.continues(lanes, *ids))
+        if ring.frames is not None and len(goes_on):
+            joined = lanes[goes_on]
+            newest = Pick(observations(ring, ring.row_of(joined, ring.heads[joined] - 1)), np.arange(len(joined)))
+            who = joined, ids[1][goes_on] - 1
+            ring.frames.require_shifted(Pick(chosen.obs, chosen.rows[goes_on]), newest, who, where)
 
     def _around(self, start: int, count: int) -> Spans:
         """Where `count` rows from `start` on stand, which may go around the end of the ring."""
@@ -187,11 +223,38 @@ class Writer:
         """Write steps, in pieces of which none has more steps of a lane than fit."""
         order = np.argsort(lanes, kind="stable")
         counts = np.bincount(lanes, minlength=self._count)
+        if self._ring.frames is not None:
+            self._require_shifted_steps(steps, lanes, order, self._ring.frames)
         rank = np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)
         most = self._ring.least_share
         for start in range(0, int(counts.max()), most):
             piece = order if counts.max() <= most else order[(rank >= start) & (rank < start + most)]
             self._piece(steps, lanes, piece)
+
+    def _require_shifted_steps(self, steps: Steps, lanes: np.ndarray, order: np.ndarray, frames: Frames) -> None:
+        """Refuse steps with stacks that are not those before them, shifted by one frame; `order` is that of `_piece`.
+
+        Raises:
+            SpecError: there is one.
+        """
+        where = "extend(Steps)"
+        env_id, episode, step = (
+            column[order] for column in (arrays.to_numpy(steps.env_id), steps.episode_id, steps.step)
+        )
+        used, lane, following = steps.obs_rows_used()[order], lanes[order], steps.next_index[order]
+        stops = _stops(lane, episode, step, steps.ended[order])
+        goes_on = np.flatnonzero(~stops)
+        who = env_id[goes_on], step[goes_on]
+        frames.require_shifted(Pick(steps.obs_rows, used[goes_on + 1]), Pick(steps.obs_rows, used[goes_on]), who, where)
+        if steps.blind is not None:
+            stops &= ~steps.blind[order]
+        for table, these in ((steps.obs_rows, following >= 0), (steps.final_obs, following < 0)):
+            last = np.flatnonzero(stops & these)
+            who, rows = (env_id[last], step[last]), np.where(following < 0, ~following, following)[last]
+            frames.require_shifted(Pick(table, rows), Pick(steps.obs_rows, used[last]), who, where)
+        present, firsts = np.unique(lane, return_index=True)
+        ids = episode[firsts], step[firsts]
+        self._require_joined(Pick(steps.obs_rows, used[firsts]), present, ids, where)
 
     def _piece(self, steps: Steps, lanes: np.ndarray, order: np.ndarray) -> None:
         """Write the steps `order`, int64 [n], lane after lane and each lane's in order of time."""
@@ -206,20 +269,23 @@ class Writer:
         for name in COLUMNS:
             _copy(ring.columns[name], getattr(steps, name), [(rows, order)])
         used = steps.obs_rows_used()[order]
-        _copy(ring.obs, steps.obs_rows, [(rows, used)])
+        ring.put_obs(rows, Pick(steps.obs_rows, used))
         if ring.states is not None and steps.state_rows is not None:
             ring.states.keep(rows, step, steps.state_rows, used)
         ended = steps.ended[order]
-        stops = ended.copy()
-        # Whatever is not continued by the step behind it is cut.
-        stops[:-1] |= (lane[1:] != lane[:-1]) | (episode[1:] != episode[:-1]) | (step[1:] != step[:-1] + 1)
+        # Whatever is not continued by the step behind it is cut, but for the newest of a lane.
+        stops = _stops(lane, episode, step, ended)
+        if ring.frames is not None:
+            begins = np.roll(stops, 1)
+            begins[firsts] = ~ring.open[present]
+            ring.frames.begin(rows[begins], Pick(steps.obs_rows, used[begins]))
         stops[lasts] = ended[lasts]
         ring.columns["cut"][rows[stops & ~ended]] = True
         self._finals(steps, order[stops], rows[stops])
         runs = lasts[~ended[lasts]]
         if len(runs):
             behind = ring.row_of(lane[runs], ring.heads[lane[runs]] + counts[~ended[lasts]])
-            tree.put(ring.obs, behind, steps[order[runs]].next_obs)
+            ring.put_obs(behind, Pick(steps[order[runs]].next_obs, np.arange(len(runs))))
         ring.arrive(present, counts, (episode[lasts], step[lasts], ~ended[lasts]))
 
     def _finals(self, steps: Steps, chosen: np.ndarray, rows: np.ndarray) -> None:
@@ -229,7 +295,22 @@ class Writer:
             self._ring.finals.mark_unknown(rows[blind])
             chosen, rows = chosen[~blind], rows[~blind]
         if len(rows):
-            self._ring.finals.put(rows, steps[chosen].next_obs)
+            self._ring.put_finals(rows, Pick(steps[chosen].next_obs, np.arange(len(rows))))
+
+
+def _known_finals(rollout: Rollout) -> np.ndarray:
+    """Which of the last observations of a rollout are known: int64 [n]."""
+    if rollout.blind is None:
+        return np.arange(len(rollout.final_index))
+    return np.flatnonzero(~rollout.blind.reshape(-1)[rollout.final_index])
+
+
+def _stops(lane: np.ndarray, episode: np.ndarray, step: np.ndarray, ended: np.ndarray) -> np.ndarray:
+    """Which of these steps, one lane after the other, the one behind it does not continue: bool [n]."""
+    stops = np.ones(len(lane), np.bool_)
+    goes_on = (lane[1:] == lane[:-1]) & (episode[1:] == episode[:-1]) & (step[1:] == step[:-1] + 1)
+    stops[:-1] = ended[:-1] | ~goes_on
+    return stops
 
 
 def _flat(columns: Tree) -> Tree:

@@ -6,8 +6,25 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
 __all__ = ["advance", "windows"]
+
+
+def _add(returns: Any, i: Any, scale: Any, reward: Any, row: Any) -> Any:
+    """Add the reward of a row, scaled, to return number i: compiled for rewards that are numbers and for vectors."""
+
+
+@overload(_add)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
+def _add_of(returns: Any, i: Any, scale: Any, reward: Any, row: Any) -> Any:  # noqa: ARG001 - the names must be those
+    def number(returns: Any, i: Any, scale: Any, reward: Any, row: Any) -> Any:
+        returns[i] += scale * reward[row]
+
+    def vector(returns: Any, i: Any, scale: Any, reward: Any, row: Any) -> Any:
+        for objective in range(reward.shape[1]):
+            returns[i, objective] += scale * reward[row, objective]
+
+    return number if reward.ndim == 1 else vector
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
@@ -18,34 +35,36 @@ def windows(serials: Any, heads: Any, ends: Any, reward: Any, steps: int, gamma:
         serials: int64 [B].
         heads: int64 [N], the position of the next step of each lane.
         ends: (at, terminated): int32 [rows], -1 where the episode goes on, and bool [rows].
-        reward: float64 [rows].
+        reward: float64 [rows], or [rows, objectives].
         steps: how many at most, 1 or more.
         gamma: the discount of one step.
 
     Returns:
         (last, following, returns, discount): int64 [B], the row of the last step of each; int64 [B], the row of the
-        observation behind it, or ~slot where it is among the last observations; float64 [B], the discounted sum of the
-        rewards; float64 [B], gamma to the power of the number of steps, or 0 where the last one terminated.
+        observation behind it, or ~slot where it is among the last observations; float64 [B] or [B, objectives], the
+        discounted sum of the rewards; float64 [B], gamma to the power of the number of steps, or 0 where the last one
+        terminated.
     """
     at, terminated = ends
     rows, lanes = len(reward), len(heads)
     count = len(serials)
     last, following = np.empty(count, np.int64), np.empty(count, np.int64)
-    returns, discount = np.empty(count, np.float64), np.empty(count, np.float64)
+    returns, discount = np.zeros((count, *reward.shape[1:])), np.empty(count, np.float64)
     for i in range(count):
         serial = serials[i]
         ahead = heads[serial % lanes] - serial // lanes
         row = serial % rows
-        total, scale = reward[row], gamma
+        _add(returns, i, 1.0, reward, row)
+        scale = gamma
         for _ in range(1, min(steps, ahead)):
             if at[row] != -1:
                 break
             row += lanes
             if row >= rows:
                 row -= rows
-            total += scale * reward[row]
+            _add(returns, i, scale, reward, row)
             scale *= gamma
-        last[i], returns[i] = row, total
+        last[i] = row
         discount[i] = 0.0 if terminated[row] else scale
         if at[row] >= 0:
             following[i] = ~np.int64(at[row])
@@ -71,3 +90,65 @@ def advance(marks: Any, tails: Any, heads: Any, versions: Any, oldest: int) -> N
         while position < heads[lane] and versions[(position * lanes + lane) % rows] < oldest:
             position += 1
         marks[lane] = position
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
+def stacks(index: Any, owners: Any, at: Any, lanes: int, count: int) -> Any:
+    """Where the frames of each stack are, oldest first: a walk back along the lane, to where its segment begins.
+
+    Args:
+        index: int64 [n], the row of the newest frame, or ~slot where it is among the true last observations.
+        owners: int64 [slots], the row of the step before each of those.
+        at: int32 [rows], the slot of the older frames where a segment begins, -1 elsewhere.
+        lanes: how many there are.
+        count: frames k of a stack, 2 or more.
+
+    Returns:
+        int64 [n, k]: rows. Where it is negative, the newest is ~slot as in `index`, and another one is ~place among
+        the older frames, of which each slot has k-1.
+    """
+    rows = len(at)
+    found = np.empty((len(index), count), np.int64)
+    for i in range(len(index)):
+        place, row = count - 1, index[i]
+        if row < 0:
+            found[i, place] = row
+            place -= 1
+            row = owners[~row]
+        while place >= 0:
+            found[i, place] = row
+            place -= 1
+            if at[row] >= 0:
+                older = (np.int64(at[row]) + 1) * (count - 1) - 1
+                while place >= 0:
+                    found[i, place] = ~older
+                    older -= 1
+                    place -= 1
+            else:
+                row -= lanes
+                if row < 0:
+                    row += rows
+    return found
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
+def misfit(later: Any, i: Any, earlier: Any, j: Any) -> int:
+    """The first n for which the stack `later[i[n]]` is not `earlier[j[n]]` shifted by one frame; -1 if there is none.
+
+    Args:
+        later: [m, k, words], integers.
+        i: int64 [n].
+        earlier: [m', k, words].
+        j: int64 [n].
+    """
+    count, words = later.shape[1], later.shape[2]
+    for n in range(len(i)):
+        for place in range(count - 1):
+            one, other = later[i[n], place], earlier[j[n], place + 1]
+            # All words of a frame are compared, which costs less than to stop at the first that differs.
+            different = np.uint64(0)
+            for word in range(words):
+                different |= one[word] ^ other[word]
+            if different:
+                return n
+    return -1

@@ -15,10 +15,12 @@ import numpy as np
 from outrider import tree
 from outrider.errors import ConfigError, explain
 from outrider.records.step_spec import StepSpec
+from outrider.replay.frames import Frames, Pick
 from outrider.replay.sparse import ABSENT, Sparse, rows_of
 from outrider.replay.states import States
 from outrider.replay.storage import Storage, allocate
-from outrider.spec import LeafSpec
+from outrider.spec import LeafSpec, row_nbytes
+from outrider.tree import Tree
 
 __all__ = ["FLAGS", "NUMBERS", "Listener", "Ring", "column_specs"]
 
@@ -87,13 +89,12 @@ class Ring:
         self._shares = np.full(count, capacity // count)
         self._shares[: capacity % count] += 1
         self.rows = (int(self._shares[0]) + 1) * count
-        self.columns: dict[str, Any] = allocate(storage, column_specs(spec), self.rows)
-        self.obs = allocate(storage, spec.obs, self.rows)
-        self.finals = Sparse(spec.obs, self.rows, storage)
+        self.frames: Frames | None = None
         self.states: States | None = None
+        self._stride: int | None = None
         self.may_begin: Callable[[np.ndarray], np.ndarray] | None = None
         self._storage = storage
-        self.tables = {"finals": self.finals}
+        self.tables: dict[str, Sparse] = {}
         self.heads, self.tails = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.open = np.zeros(count, np.bool_)
         self._episode, self._step = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -130,15 +131,58 @@ class Ring:
         every = [np.arange(tail, head) * self.num_envs + lane for lane, (tail, head) in enumerate(bounds)]
         return np.sort(np.concatenate(every))
 
+    # -- what views ask for, before any step has come ----------------------------------------------------------------
+
     def keep_states(self, stride: int) -> None:
         """Keep the recurrent state of each step whose index in its episode is a multiple of `stride`.
 
-        For views, before any step has come. Where the spec has no state, nothing is kept.
+        Where the spec has no state, nothing is kept.
         """
         if tree.leaves(self.spec.state):
-            # The name is that in files, of which one with another stride has other states.
-            table = self.tables[f"states{stride}"] = Sparse(self.spec.state, self.rows, self._storage)
-            self.states = States(table, stride)
+            self._stride = stride
+            if self.tables:
+                self._add_states(stride)
+
+    def keep_frames(self, count: int) -> None:
+        """Store each frame of stacks of `count` once; nothing changes where that is 1.
+
+        Raises:
+            ConfigError: no leaf of the observations is a stack of so many, or frames of other stacks are stored.
+        """
+        if count == 1 or (self.frames is not None and self.frames.count == count):
+            return
+        if self.frames is not None or self.tables:
+            raise ConfigError(
+                explain(
+                    expected=f"stacks of {self.frames.count if self.frames else 1} frames, as rows store them",
+                    found=f"a view with frame_stack={count}",
+                    where="ReplayBuffer(view)",
+                    fix="make a buffer with that view",
+                )
+            )
+        self.frames = Frames(self.spec.obs, count)
+        # So that the rows that the oldest stacks reach back to are there as well.
+        self.rows += (count - 1) * self.num_envs
+
+    def allocate(self) -> None:
+        """Make the arrays, once views have asked for all that they need."""
+        self.columns = allocate(self._storage, column_specs(self.spec), self.rows)
+        self.obs = allocate(self._storage, self.obs_specs, self.rows)
+        self.finals = self.tables["finals"] = Sparse(self.obs_specs, self.rows, self._storage)
+        if self.frames is not None:
+            self.tables["firsts"] = self.frames.allocate(self.rows, self._storage)
+        if self._stride is not None:
+            self._add_states(self._stride)
+
+    def _add_states(self, stride: int) -> None:
+        # The name is that in files, of which one with another stride has other states.
+        table = self.tables[f"states{stride}"] = Sparse(self.spec.state, self.rows, self._storage)
+        self.states = States(table, stride)
+
+    @property
+    def obs_specs(self) -> Tree:
+        """What a row stores of an observation: tree of `LeafSpec`."""
+        return self.spec.obs if self.frames is None else self.frames.stored
 
     # -- what changes it ---------------------------------------------------------------------------------------------
 
@@ -147,9 +191,28 @@ class Ring:
 
         All int64 [n].
         """
-        broken = self.open[lanes] & ((self._episode[lanes] != episode) | (self._step[lanes] + 1 != step))
+        broken = self.open[lanes] & ~self.continues(lanes, episode, step)
         if broken.any():
             self.cut(lanes[broken])
+
+    def continues(self, lanes: np.ndarray, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """Whether steps with these ids and indices, int64 [n], go on where `lanes`, int64 [n], stand: bool [n]."""
+        found: np.ndarray = self.open[lanes] & (self._episode[lanes] == episode) & (self._step[lanes] + 1 == step)
+        return found
+
+    def put_obs(self, rows: np.ndarray, chosen: Pick) -> None:
+        """Store observations in `rows`, int64 [n]."""
+        if self.frames is None:
+            tree.map(lambda leaf, given: leaf.__setitem__(rows, rows_of(given, chosen.rows)), self.obs, chosen.obs)
+        else:
+            tree.put(self.obs, rows, self.frames.newest(chosen))
+
+    def put_finals(self, rows: np.ndarray, chosen: Pick) -> None:
+        """Store the true last observations behind the steps in `rows`, int64 [n]."""
+        if self.frames is None:
+            self.finals.put(rows, tree.map(lambda leaf: rows_of(leaf, chosen.rows), chosen.obs))
+        else:
+            self.finals.put(rows, self.frames.newest(chosen))
 
     def cut(self, lanes: np.ndarray) -> None:
         """Cut the running episodes of `lanes`, int64 [n], behind their newest steps; those that run none are passed."""
@@ -170,11 +233,19 @@ class Ring:
         if not most:
             return
         rows = self._rows_from(lanes, self.tails[lanes], most if leaving.min() == most else leaving)
+        self._let_go(rows)
+        if self.frames is not None:
+            # Those that the stacks of the oldest steps reach back to stay.
+            positions = self.tails[lanes] - self.frames.count + 1
+            self.frames.firsts.drop(self._rows_from(lanes, positions, most if leaving.min() == most else leaving))
+        self.tails[lanes] = tails
+
+    def _let_go(self, rows: np.ndarray) -> None:
         for table in self.tables.values():
-            table.drop(rows)
+            if self.frames is None or table is not self.frames.firsts:
+                table.drop(rows)
         for listener in self.listeners:
             listener.left(rows)
-        self.tails[lanes] = tails
 
     def arrive(self, lanes: np.ndarray, counts: Any, newest: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
         """Steps of `lanes` have been written, `counts` of each (a number, or int64 [n]), from their heads on.
@@ -216,11 +287,9 @@ class Ring:
 
     def clear(self) -> None:
         """Let go of all steps; serial numbers go on."""
-        rows = self.serials() % self.rows
-        for table in self.tables.values():
-            table.drop(rows)
-        for listener in self.listeners:
-            listener.left(rows)
+        self._let_go(self.serials() % self.rows)
+        if self.frames is not None:
+            self.frames.firsts.drop(np.arange(self.rows))
         self.tails[:] = self.heads
         self.open[:] = False
 
@@ -234,9 +303,20 @@ class Ring:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        leaves = [leaf for leaf in tree.leaves((self.columns, self.obs)) if isinstance(leaf, np.ndarray)]
-        return sum(leaf.nbytes for leaf in leaves) + sum(table.nbytes for table in self.tables.values())
+        """Bytes of all arrays, also before they are allocated."""
+        rows = self.rows * row_nbytes((column_specs(self.spec), self.obs_specs))
+        if self.tables:
+            return rows + sum(table.nbytes for table in self.tables.values())
+        return rows + self.tables_nbytes(0, 0)
+
+    def tables_nbytes(self, segments: int, states: int) -> int:
+        """Bytes of all tables with the values of so many segments of episodes, and so many recurrent states."""
+        nbytes = Sparse.nbytes_of(self.obs_specs, self.rows, segments)
+        if self.frames is not None:
+            nbytes += Sparse.nbytes_of(self.frames.specs, self.rows, segments)
+        if self._stride is not None:
+            nbytes += Sparse.nbytes_of(self.spec.state, self.rows, states)
+        return nbytes
 
     def check(self) -> None:
         """Verify what holds between any two calls.
@@ -257,6 +337,9 @@ class Ring:
         assert (self.finals.at[others] == ABSENT).all(), "a row that is not there has a last observation"
         if self.states is not None:
             self.states.check(~others, self.columns["step"])
+        if self.frames is not None:
+            behind = [self.row_of(self._lanes, self.tails - back) for back in range(1, self.frames.count)]
+            self.frames.check(~others, rows[ended], np.concatenate(behind), self.num_envs)
         newest = self.row_of(self._lanes, self.heads - 1)[sizes > 0]
         runs = self.finals.at[newest] == ABSENT
         assert (self.open[sizes > 0] == runs).all(), "a lane does not know whether its episode runs"

@@ -41,6 +41,8 @@ class Sequences:
         stride: 1 for sequences that begin with any step.
         pad: also take sequences that are shorter, because their episode or what is there of it ends before, but have at
             least one step behind those of `burn_in`; they are filled up with zeros. By default they are left out.
+        frame_stack: k where the observations have stacks of k frames: leaves [k, height, width] or with more axes. Each
+            frame is stored once then, and batches have the same stacks. With 1, observations are stored as they are.
 
     Raises:
         ConfigError: a number is out of its range, or nothing is left behind the burn-in.
@@ -60,12 +62,14 @@ class Sequences:
     burn_in: int = 0
     stride: int = 1
     pad: bool = False
+    frame_stack: int = 1
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
         whole_number(self.length, 1, "Sequences(length)")
         whole_number(self.burn_in, 0, "Sequences(burn_in)")
         whole_number(self.stride, 1, "Sequences(stride)")
+        whole_number(self.frame_stack, 1, "Sequences(frame_stack)")
         if self.burn_in >= self.length:
             raise ConfigError(
                 explain(
@@ -78,6 +82,7 @@ class Sequences:
 
     def start(self, ring: Ring) -> Look:
         """See `View.start`."""
+        ring.keep_frames(self.frame_stack)
         ring.keep_states(self.stride)
         ring.may_begin = lambda step: step % self.stride == 0
         return SequenceLook(ring, self)

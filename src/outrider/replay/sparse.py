@@ -9,6 +9,7 @@ import numpy as np
 from outrider import tree
 from outrider.memory.ragged import RaggedLeaf
 from outrider.replay.storage import Storage, allocate
+from outrider.spec import row_nbytes
 from outrider.tree import Tree
 
 __all__ = ["ABSENT", "UNKNOWN", "Sparse", "rows_of"]
@@ -30,6 +31,7 @@ class Sparse:
         specs: tree of `LeafSpec` of a value.
         at: int32 [rows of the ring]: the slot, or `ABSENT`, or `UNKNOWN`.
         table: tree of arrays [slots, ...].
+        owner: int64 [slots]: the row of each slot, -1 where none has it.
 
     Example:
         >>> from outrider.replay.storage import Memory
@@ -45,24 +47,24 @@ class Sparse:
         self._storage = storage
         self.at = np.full(rows, ABSENT, np.int32)
         self.table: Tree = allocate(storage, specs, LEAST)
-        # The row of each slot that is in use, and the slots that are not, of which the last are taken next.
-        self._owner = np.full(LEAST, -1, np.int64)
+        self.owner = np.full(LEAST, -1, np.int64)
+        # Slots that are not in use, of which the last are taken next.
         self._free = list(range(LEAST))[::-1]
         self._unknown = 0
 
     def __len__(self) -> int:
         """How many rows have a value."""
-        return len(self._owner) - len(self._free)
+        return len(self.owner) - len(self._free)
 
     def put(self, rows: np.ndarray, values: Tree) -> None:
         """Give `rows`, int64 [n], these values, a tree [n, ...]; none of them has one."""
         count = len(rows)
         if count > len(self._free):
-            self._resize(max(len(self._owner) * 3 // 2, len(self) + count))
+            self._resize(max(len(self.owner) * 3 // 2, len(self) + count))
         first = len(self._free) - count
         slots = np.array(self._free[first:], np.int64)
         del self._free[first:]
-        self._owner[slots] = rows
+        self.owner[slots] = rows
         self.at[rows] = slots
         tree.put(self.table, slots, values)
 
@@ -84,14 +86,14 @@ class Sparse:
         self._unknown -= int((slots == UNKNOWN).sum())
         slots = slots[slots >= 0]
         self.at[rows] = ABSENT
-        self._owner[slots] = -1
+        self.owner[slots] = -1
         for leaf in tree.leaves(self.table):
             if isinstance(leaf, RaggedLeaf):
                 for slot in slots.tolist():
                     leaf.take(slot, slot + 1)
         self._free.extend(slots.tolist())
-        if len(self._owner) > LEAST and len(self) < len(self._owner) // 4:
-            self._resize(max(LEAST, len(self._owner) // 2))
+        if len(self.owner) > LEAST and len(self) < len(self.owner) // 4:
+            self._resize(max(LEAST, len(self.owner) // 2))
 
     def take(self, rows: np.ndarray) -> Tree:
         """A copy of the values of `rows`, int64 [n], all of which have one: a tree [n, ...]."""
@@ -100,20 +102,28 @@ class Sparse:
 
     def _resize(self, slots: int) -> None:
         """Move all values to a table of so many slots."""
-        used = np.flatnonzero(self._owner >= 0)
-        owners, values = self._owner[used], tree.map(lambda leaf: rows_of(leaf, used), self.table)
+        used = np.flatnonzero(self.owner >= 0)
+        owners, values = self.owner[used], tree.map(lambda leaf: rows_of(leaf, used), self.table)
         self.table = allocate(self._storage, self.specs, slots)
         tree.put(self.table, slice(0, len(used)), values)
-        self._owner = np.full(slots, -1, np.int64)
-        self._owner[: len(used)] = owners
+        self.owner = np.full(slots, -1, np.int64)
+        self.owner[: len(used)] = owners
         self.at[owners] = np.arange(len(used))
         self._free = list(range(len(used), slots))[::-1]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the table and of the slots' numbers."""
-        fixed = [leaf.nbytes for leaf in tree.leaves(self.table) if isinstance(leaf, np.ndarray)]
-        return int(sum(fixed)) + self.at.nbytes + self._owner.nbytes
+        return self._nbytes(self.specs, len(self.at), len(self.owner))
+
+    @classmethod
+    def nbytes_of(cls, specs: Tree, rows: int, values: int) -> int:
+        """Bytes of a table that has grown to so many values, at most."""
+        return cls._nbytes(specs, rows, max(LEAST, values * 3 // 2))
+
+    @staticmethod
+    def _nbytes(specs: Tree, rows: int, slots: int) -> int:
+        return 4 * rows + (8 + row_nbytes(specs)) * slots
 
     def check(self) -> None:
         """Verify that rows and slots name each other, and that no slot is lost.
@@ -122,10 +132,10 @@ class Sparse:
             AssertionError: they do not.
         """
         rows = np.flatnonzero(self.at >= 0)
-        assert (self._owner[self.at[rows]] == rows).all(), "a row's slot belongs to another row"
+        assert (self.owner[self.at[rows]] == rows).all(), "a row's slot belongs to another row"
         assert len(rows) == len(self), "slots are in use that no row has"
         assert (self.at == UNKNOWN).sum() == self._unknown, "rows without a known value are counted wrong"
-        assert sorted([*self._free, *self.at[rows].tolist()]) == list(range(len(self._owner))), "a slot is lost"
+        assert sorted([*self._free, *self.at[rows].tolist()]) == list(range(len(self.owner))), "a slot is lost"
 
 
 def rows_of(leaf: Any, rows: np.ndarray) -> np.ndarray:

@@ -29,21 +29,25 @@ class Transitions:
     Attributes:
         n_step: steps of each transition at most.
         gamma: discount of a step, from 0 to 1.
+        frame_stack: k where the observations have stacks of k frames: leaves [k, height, width] or with more axes. Each
+            frame is stored once then, and batches have the same stacks. With 1, observations are stored as they are.
 
     Raises:
-        ConfigError: one of them is out of its range.
+        ConfigError: one of them is out of its range; or when the buffer is made: no observation has such a stack.
 
     Example:
         >>> Transitions(n_step=3, gamma=0.5)
-        Transitions(n_step=3, gamma=0.5)
+        Transitions(n_step=3, gamma=0.5, frame_stack=1)
     """
 
     n_step: int = 1
     gamma: float = 0.99
+    frame_stack: int = 1
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
         whole_number(self.n_step, 1, "Transitions(n_step)")
+        whole_number(self.frame_stack, 1, "Transitions(frame_stack)")
         if not isinstance(self.gamma, (int, float)) or not (math.isfinite(self.gamma) and 0 <= self.gamma <= 1):
             raise ConfigError(
                 explain(
@@ -56,6 +60,7 @@ class Transitions:
 
     def start(self, ring: Ring) -> Look:
         """See `View.start`."""
+        ring.keep_frames(self.frame_stack)
         return TransitionLook(ring, self)
 
 

@@ -13,6 +13,7 @@ from outrider.records.episodes import Episodes
 from outrider.replay.batches import EpisodeBatch
 from outrider.replay.gathering import behind, blank, observations, take
 from outrider.replay.ring import FLAGS, Ring
+from outrider.replay.samplers import whole_number
 from outrider.replay.sparse import UNKNOWN
 
 if TYPE_CHECKING:
@@ -31,6 +32,13 @@ class WholeEpisodes:
     Running episodes are left out, and so are those of which the oldest steps have had to make room, and those that were
     truncated where nobody knows the last observation. Recurrent states are not kept.
 
+    Attributes:
+        frame_stack: k where the observations have stacks of k frames: leaves [k, height, width] or with more axes. Each
+            frame is stored once then, and batches have the same stacks. With 1, observations are stored as they are.
+
+    Raises:
+        ConfigError: it is no number of frames; or when the buffer is made: no observation has such a stack.
+
     Example:
         >>> import outrider
         >>> with outrider.make_vec("CartPole-v1", 4) as envs:
@@ -42,8 +50,15 @@ class WholeEpisodes:
         (5, True)
     """
 
+    frame_stack: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a number that makes no sense."""
+        whole_number(self.frame_stack, 1, "WholeEpisodes(frame_stack)")
+
     def start(self, ring: Ring) -> Look:
         """See `View.start`."""
+        ring.keep_frames(self.frame_stack)
         ring.may_begin = lambda step: step == 0
         return EpisodeLook(ring)
 
