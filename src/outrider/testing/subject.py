@@ -33,8 +33,9 @@ class Subject:
             that does not fit. Where not, what the source makes of such things is taken: its errors, and its rows.
         keeps_ends: whether the last observation of an episode is copied before the environment is reset. Where not,
             that of an environment which writes to the same array again is another one.
-        survives_questions: whether it can still be used after a question that an environment had no answer to.
-        any_infos: whether infos may be of any kind, such that cannot be pickled, too.
+        far: whether the source runs the environments in processes of its own. What they raise comes without its
+            traceback then, and not at all from their close; infos have to be pickled, an instance for several lanes
+            becomes one for each, and a question that an environment has no answer to is the last.
         builds: whether it builds the environments, so that what goes wrong there is its error. Where not, that of the
             source comes through.
     """
@@ -43,8 +44,7 @@ class Subject:
     apart = True
     by_lane = True
     keeps_ends = True
-    survives_questions = True
-    any_infos = True
+    far = False
     builds = True
 
     def backend(self) -> Backend:

@@ -99,11 +99,15 @@ class WrongEnvironmentTests(Subject):
         error = caught.value
         assert (error.lane, error.operation) == (1 if self.by_lane else -1, where)
         assert f"process {error.pid}" in str(error)
-        assert "in fail_in" in str(error), "the original traceback"
+        assert self.far or "in fail_in" in str(error), "the original traceback"
 
     def test_an_environment_that_raises_in_close(self) -> None:
         with self.make([lambda: Failing("close"), lambda: Counter(9)]) as envs:
             envs.reset()
+            if self.far:
+                envs.close()
+                assert envs.closed
+                return
             with pytest.raises(EnvironmentFailure, match="told to fail in close") as caught:
                 envs.close()
             assert (caught.value.lane, caught.value.operation) == (0 if self.by_lane else -1, "close")
@@ -116,6 +120,11 @@ class WrongEnvironmentTests(Subject):
 
     def test_the_same_environment_twice_is_refused(self) -> None:
         shared = Counter(9)
+        if self.far:
+            with self.make([lambda: shared] * 2) as envs:
+                envs.reset()
+                assert self.step(envs, np.zeros(2, np.int64))[0].tolist() == [[1], [1]]
+            return
         with pytest.raises(OutriderError, match=r"another lane|each lane"):
             _live(self.make([lambda: shared] * len(self.share(shared)), None))
 
@@ -126,7 +135,7 @@ class WrongEnvironmentTests(Subject):
     def test_infos_of_any_kind_do_no_harm(self) -> None:
         with self.make(Odd, 3) as envs:
             envs.reset()
-            if not self.any_infos:
+            if self.far:
                 with pytest.raises(EnvironmentFailure, match="pickle"):
                     envs.step(np.zeros(3, np.int64))
                 return

@@ -1,17 +1,18 @@
-"""Batched environments that somebody else has made: what is one, and how many environments it has.
+"""Batched environments that somebody else has made: what is one, how many environments it has, when it resets them.
 
 A batch is a `gymnasium.vector.VectorEnv` or an EnvPool pool. Neither is imported here but Gymnasium.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from outrider.errors import ConfigError, explain
 
-__all__ = ["batch_size", "is_batched", "is_pool", "refusal"]
+__all__ = ["autoreset_mode_of", "batch_size", "is_batched", "is_pool", "refusal"]
 
 
 def is_pool(env: Any) -> bool:
@@ -56,3 +57,26 @@ def _pool_size(pool: Any) -> int:
 def refusal(expected: str, found: object, where: str, fix: str) -> ConfigError:
     """What cannot be taken or done, said before anything is touched."""
     return ConfigError(explain(expected=expected, found=found, where=where, fix=fix))
+
+
+def autoreset_mode_of(source: Any) -> tuple[AutoresetMode, bool]:
+    """The mode of a vector environment, and whether it says so itself.
+
+    One that does not is taken to reset on the next step, as Gymnasium's own wrappers take it, with a warning.
+
+    Raises:
+        ConfigError: its metadata say something else than one of the three.
+    """
+    declared = (source.metadata or {}).get("autoreset_mode")
+    if declared is None:
+        warnings.warn(
+            f"{type(source).__name__} does not say in metadata['autoreset_mode'] when it resets; it is taken to do so "
+            "in the step after an end (AutoresetMode.NEXT_STEP), as Gymnasium's wrappers take it. Set it to be sure.",
+            stacklevel=2,
+        )
+        return AutoresetMode.NEXT_STEP, False
+    try:
+        return AutoresetMode(declared), True
+    except ValueError:
+        names = ", ".join(str(mode) for mode in AutoresetMode)
+        raise refusal(f"one of {names}", repr(declared), "metadata['autoreset_mode']", "set one of them") from None

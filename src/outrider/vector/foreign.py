@@ -18,12 +18,12 @@ from outrider import tree
 from outrider.errors import ConfigError, SpecError, explain
 from outrider.vector.batch_driver import Batch, BatchDriver, Member
 from outrider.vector.batch_infos import final_observation, has_finals
-from outrider.vector.batched import refusal
+from outrider.vector.batched import autoreset_mode_of, refusal
 from outrider.vector.driver import RESET, STEP, STEP_AND_HOLD, Returned
 from outrider.vector.rewards import declared_rewards
 from outrider.vector.store import numbers_of
 
-__all__ = ["ForeignDriver", "autoreset_mode_of"]
+__all__ = ["ForeignDriver"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,12 @@ class ForeignDriver(BatchDriver):
         ours = isinstance(base, (SyncVectorEnv, AsyncVectorEnv)) or hasattr(base, "send_reset")
         self._takes_seeds = ours
         self._takes_mask = ours or self.autoreset_mode == AutoresetMode.DISABLED
+        # Its workers do not notice that a lane at its end was reset: its next step resets it once more.
+        self._resets_twice = (
+            self.autoreset_mode == AutoresetMode.NEXT_STEP
+            and isinstance(base, AsyncVectorEnv)
+            and not base.shared_memory
+        )
         self._arguments: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         self._posted: list[Request] = []
         # Whether the only request is one range of all lanes.
@@ -185,7 +191,8 @@ class ForeignDriver(BatchDriver):
     def _explicit(self, request: Request) -> np.ndarray:
         """Which lanes the source must be told to reset."""
         resets: np.ndarray = request.lanes[request.ops == RESET]
-        if len(resets) and request.steps:
+        may_step = request.steps or (self._resets_twice and bool(self._at_end.all()))
+        if len(resets) and may_step:
             arranged = np.array([lane in self._arguments for lane in resets.tolist()], np.bool_)
             resets = resets[arranged | ~self._resets_by_itself(resets)]
         return resets
@@ -214,7 +221,7 @@ class ForeignDriver(BatchDriver):
         explicit = request.part(np.isin(request.lanes, resets)) if len(resets) else None
         # After an interruption nobody knows where they are.
         spare, self._spare = self._spare, np.ones(self.num_envs, np.bool_)
-        if request.steps:
+        if request.steps or explicit is None:
             self._step(request.part(~np.isin(request.lanes, resets)) if len(resets) else request, found)
         if explicit is not None:
             self._reset(explicit, found)
@@ -332,7 +339,7 @@ class ForeignDriver(BatchDriver):
             given = (given or {}) | {"reset_mask": mask.copy()}
         with self._calling("reset"):
             obs, infos = self._source.reset(seed=seed, options=given)
-        self._at_end[mask] = False
+        self._at_end[mask] &= self._resets_twice
         return obs, infos
 
     # -- attributes --------------------------------------------------------------------------------------------------
@@ -370,26 +377,3 @@ def _alike(one: Any, other: Any) -> bool:
         return one is other or bool(one == other)
     except ValueError:
         return False
-
-
-def autoreset_mode_of(source: Any) -> tuple[AutoresetMode, bool]:
-    """The mode of a vector environment, and whether it says so itself.
-
-    One that does not is taken to reset on the next step, as Gymnasium's own wrappers take it, with a warning.
-
-    Raises:
-        ConfigError: its metadata say something else than one of the three.
-    """
-    declared = (source.metadata or {}).get("autoreset_mode")
-    if declared is None:
-        warnings.warn(
-            f"{type(source).__name__} does not say in metadata['autoreset_mode'] when it resets; it is taken to do so "
-            "in the step after an end (AutoresetMode.NEXT_STEP), as Gymnasium's wrappers take it. Set it to be sure.",
-            stacklevel=2,
-        )
-        return AutoresetMode.NEXT_STEP, False
-    try:
-        return AutoresetMode(declared), True
-    except ValueError:
-        names = ", ".join(str(mode) for mode in AutoresetMode)
-        raise refusal(f"one of {names}", repr(declared), "metadata['autoreset_mode']", "set one of them") from None
