@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from outrider.replay.recent import Stale as Stale
     from outrider.replay.samplers import Uniform as Uniform
     from outrider.replay.sequences import Sequences as Sequences
+    from outrider.replay.sizes import estimate_nbytes as estimate_nbytes
     from outrider.replay.storage import Memmap as Memmap
     from outrider.replay.transitions import Transitions as Transitions
     from outrider.replay.whole_episodes import WholeEpisodes as WholeEpisodes
@@ -101,6 +102,7 @@ _HOMES = {
     "StepSpec": "outrider.records",
     "Steps": "outrider.records",
     "Memmap": "outrider.replay.storage",
+    "estimate_nbytes": "outrider.replay.sizes",
     "GoalKeys": "outrider.replay.hindsight",
     "Hindsight": "outrider.replay.hindsight",
     "ReplayBuffer": "outrider.replay.buffer",

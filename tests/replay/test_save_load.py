@@ -144,9 +144,10 @@ def test_batches_are_those_of_sample(tmp_path):
     with replay.batches(6, prefetch=3) as batches:
         for _ in range(20):
             same(next(batches), again.sample(6))
-        replay.clear()
         record, steps = streams.rollout(2)
-        replay.extend(record)
+        with replay._lock:  # Or the thread may find it empty, and say so.
+            replay.clear()
+            replay.extend(record)
         batch = next(batches)
         assert set(batch.step.tolist()) <= {one.step for one in steps}
         assert set(batch.episode_id.tolist()) <= {one.episode for one in steps}

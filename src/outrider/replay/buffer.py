@@ -23,7 +23,8 @@ from outrider.replay.prefetch import Batches
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import Sampler, Uniform, whole_number
 from outrider.replay.saving import describe_spec, restore_ring, write_ring
-from outrider.replay.storage import Storage, storage_of
+from outrider.replay.sizes import require_room
+from outrider.replay.storage import Memory, Storage, storage_of
 from outrider.replay.transitions import Transitions
 from outrider.replay.views import View
 from outrider.seeding import resolve_seed
@@ -46,8 +47,8 @@ class ReplayBuffer:
         seed: of its own generator; None draws a fresh one.
 
     Raises:
-        ConfigError: less than one step for each lane, a view that is not for such steps, or an argument that is none
-            of those above.
+        ConfigError: less than one step for each lane, more memory than the machine has, a view that is not for such
+            steps, or an argument that is none of those above.
 
     Example:
         >>> import outrider
@@ -73,8 +74,11 @@ class ReplayBuffer:
         self.spec = spec
         self.view = Transitions() if view is None else view
         self.sampler = Uniform() if sampler is None else sampler
-        self._ring = Ring(spec, capacity, storage_of(storage))
+        place = storage_of(storage)
+        self._ring = Ring(spec, capacity, place)
         self._look = self.view.start(self._ring)
+        if isinstance(place, Memory):
+            require_room(self._ring.nbytes_with(0))
         self._ring.allocate()
         self._writer, self._adder = Writer(self._ring), Adder(self._ring)
         self._draws = self.sampler.start(self._ring)

@@ -20,7 +20,7 @@ def describe(part: Any) -> dict[str, Any]:
     Example:
         >>> from outrider.replay.transitions import Transitions
         >>> describe(Transitions(n_step=3, gamma=0.5))["fields"]
-        {'n_step': 3, 'gamma': 0.5}
+        {'n_step': 3, 'gamma': 0.5, 'frame_stack': 1}
     """
     fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     kind = type(part)

@@ -303,18 +303,23 @@ class Ring:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, also before they are allocated."""
-        rows = self.rows * row_nbytes((column_specs(self.spec), self.obs_specs))
-        if self.tables:
-            return rows + sum(table.nbytes for table in self.tables.values())
-        return rows + self.tables_nbytes(0, 0)
+        """Bytes of all arrays."""
+        return self._rows_nbytes + sum(table.nbytes for table in self.tables.values())
 
-    def tables_nbytes(self, segments: int, states: int) -> int:
-        """Bytes of all tables with the values of so many segments of episodes, and so many recurrent states."""
-        nbytes = Sparse.nbytes_of(self.obs_specs, self.rows, segments)
+    @property
+    def _rows_nbytes(self) -> int:
+        return self.rows * row_nbytes((column_specs(self.spec), self.obs_specs))
+
+    def nbytes_with(self, segments: int) -> int:
+        """Bytes of all arrays, at most, when as many steps are there as fit, in so many episodes or parts of them.
+
+        No array needs to be there for that.
+        """
+        nbytes = self._rows_nbytes + Sparse.nbytes_of(self.obs_specs, self.rows, segments)
         if self.frames is not None:
             nbytes += Sparse.nbytes_of(self.frames.specs, self.rows, segments)
         if self._stride is not None:
+            states = min(self.capacity, self.capacity // self._stride + segments)
             nbytes += Sparse.nbytes_of(self.spec.state, self.rows, states)
         return nbytes
 
