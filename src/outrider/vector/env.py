@@ -170,13 +170,20 @@ class VecEnv(Lanes):
         store, count = self.store, 2 * self.num_envs
         block = store.pool.take(count)
         first = block + self.num_envs
-        back = self._exchange(range(first, first + self.num_envs), op)
+        root = store.pool.lend(block, count)
+        try:
+            back = self._exchange(range(first, first + self.num_envs), op)
+        except BaseException:
+            # Where nothing has begun, the rows go back now; else lanes stand there, or may be on their way there.
+            if ((self._rows >= first) & (self._rows < first + self.num_envs)).any():
+                self._lent = root, self._lent
+            raise
         infos = {} if back is None else self._gymnasium_infos(back)
         steps = slice(block, first)
         flags = store.reward[steps].copy(), store.terminated[steps].copy(), store.truncated[steps].copy()
         if len(only_reset):
             _blank(flags, only_reset)
-        self._lent = root = store.pool.lend(block, count)
+        self._lent = root
         return (store.rows.view_part("obs", root, first, (self.num_envs,)), *flags, infos)
 
     def _gymnasium_infos(self, back: Arrival) -> dict[str, Any]:
