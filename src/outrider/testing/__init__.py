@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from outrider.testing.faults import RecoveryConformance as RecoveryConformance
     from outrider.testing.faults import TimeoutConformance as TimeoutConformance
     from outrider.testing.gymnasium_face import GymnasiumConformance as GymnasiumConformance
+    from outrider.testing.pools import PoolConformance as PoolConformance
     from outrider.testing.rewards import RewardCollectionConformance as RewardCollectionConformance
     from outrider.testing.rewards import RewardConformance as RewardConformance
     from outrider.testing.sources import SourceConformance as SourceConformance
@@ -27,6 +28,7 @@ _HOMES = {
     "CollectorConformance": "outrider.testing.collector",
     "FirstFinishersConformance": "outrider.testing.arrivals",
     "GymnasiumConformance": "outrider.testing.gymnasium_face",
+    "PoolConformance": "outrider.testing.pools",
     "RecoveryConformance": "outrider.testing.faults",
     "SourceConformance": "outrider.testing.sources",
     "TimeoutConformance": "outrider.testing.faults",

@@ -90,6 +90,7 @@ class VecEnvConformance(LaneTests, WrongEnvironmentTests):
                 lambda: envs.step(np.zeros(2, np.int64)),
                 lambda: envs.send(np.zeros(2, np.int64)),
                 envs.send_reset,
+                envs.recv,
                 lambda: envs.get_attr("count"),
                 envs.render,
             ):

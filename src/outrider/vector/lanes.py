@@ -171,12 +171,14 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
 
         Raises:
             OutriderError: nothing was sent, or the wait for it was interrupted before and cannot be gone on with.
+            ClosedError: the environments are closed.
             EnvironmentFailure: an environment failed; all environments are closed then.
         """
         return self._recv(self.driver.wait_for)
 
     def _recv(self, least: int | None) -> Arrival:
         if not self._is_away:
+            self.check_open()
             raise OutriderError(
                 explain(expected="at least one lane under way", found="none", where="recv()", fix="call send() first")
             )
