@@ -27,7 +27,7 @@ def memory(tmp_path, monkeypatch):
     return say
 
 
-@pytest.mark.parametrize("capacity", (8, 9, 1_000))
+@pytest.mark.parametrize("capacity", (24, 25, 1_000))
 @pytest.mark.parametrize(
     "view", (None, Transitions(frame_stack=4), WholeEpisodes(), Sequences(3, frame_stack=4)), ids=repr
 )

@@ -10,7 +10,8 @@ from outrider import tree
 from outrider.errors import ConfigError, SpecError, explain
 from outrider.replay.frames import Pick
 from outrider.replay.gathering import observations
-from outrider.replay.ring import Ring
+from outrider.replay.leaves import Leaves
+from outrider.replay.ring import Ring, as_array
 from outrider.spec import check_batch
 from outrider.tree import Tree
 
@@ -20,6 +21,13 @@ LANE_BITS = 32
 """Episode ids are those of collectors: the ordinal of the episode in its lane, shifted by this, plus the lane."""
 
 WHERE = "add(...)"
+
+COLUMNS = ("action", "extras", "info", "obs_info")
+
+FLOAT64, INT64, BOOL = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
+
+SMALL = 4096
+"""Bytes up to which observations are compared as such, which costs less than a call of NumPy's."""
 
 
 class Adder:
@@ -31,10 +39,10 @@ class Adder:
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
-        self._everyone = np.arange(ring.num_envs)
-        spec = ring.spec
-        self._obs = {"obs": spec.obs, "next_obs": spec.obs}
-        self._columns = {name: getattr(spec, name) for name in ("action", "extras", "info", "obs_info")}
+        spec, columns = ring.spec, {name: getattr(ring.spec, name) for name in COLUMNS}
+        self._given = Leaves({"obs": spec.obs, "next_obs": spec.obs, **columns})
+        self._obs = tree.leaves(ring.obs)
+        self._columns = tree.leaves(tuple(ring.columns[name] for name in COLUMNS))
 
     def add(self, obs: tuple[Tree, Tree], columns: dict[str, Tree], flags: tuple[Any, Any], env_id: Any) -> int:
         """Write a step of each lane in `env_id`, or of all where that is None; return how many.
@@ -50,48 +58,61 @@ class Adder:
             ConfigError: the lanes are none.
         """
         ring = self._ring
-        lanes = self._everyone if env_id is None else self._lanes(env_id)
+        lanes = ring.everyone if env_id is None else self._lanes(env_id)
         count = len(lanes)
-        before, behind = obs
-        numbers = (
-            _column(columns.pop("reward"), np.float64, (count, *ring.spec.reward.shape), "reward"),
-            _column(columns.pop("version"), np.int64, (count,), "version"),
-        )
-        terminated, truncated = (
-            _column(flag, np.bool_, (count,), name)
-            for flag, name in zip(flags, ("terminated", "truncated"), strict=True)
-        )
-        check_batch(self._obs, {"obs": before, "next_obs": behind}, (count,), WHERE)
+        reward = _column(columns.pop("reward"), FLOAT64, (count, *ring.spec.reward.shape), "reward")
+        version = _column(columns.pop("version"), INT64, (count,), "version")
+        terminated = _column(flags[0], BOOL, (count,), "terminated")
+        truncated = _column(flags[1], BOOL, (count,), "truncated")
         state = columns.pop("state", None)
         if state is not None:
             check_batch({"state": ring.spec.state}, {"state": state}, (count,), WHERE)
-        check_batch(self._columns, columns, (count,), WHERE)
-        every = self._everyone[:count]
+        leaves = self._given.of({"obs": obs[0], "next_obs": obs[1], **columns}, (count,), WHERE)
         if ring.frames is not None:
-            who = lanes, ring.next_ids(lanes, LANE_BITS)[1]
-            ring.frames.require_shifted(Pick(behind, every), Pick(before, every), who, WHERE)
-        ring.cut(lanes[~self._continues(lanes, before)])
+            before, behind = (Pick(one, np.arange(count)) for one in obs)
+            ring.frames.require_shifted(behind, before, (lanes, ring.next_ids(lanes, LANE_BITS)[1]), WHERE)
+        rows, following = ring.rows_ahead(lanes)
+        resumes = self._continues(rows, leaves)
+        if resumes is not None:
+            ring.cut(lanes[~resumes])
         ring.make_room(lanes, 1)
         episode, step = ring.next_ids(lanes, LANE_BITS)
-        rows = ring.row_of(lanes, ring.heads[lanes])
-        columns |= {"reward": numbers[0], "version": numbers[1], "episode_id": episode, "step": step}
-        columns |= {"terminated": terminated, "truncated": truncated, "cut": np.zeros(count, np.bool_)}
-        for name, column in columns.items():
-            tree.put(ring.columns[name], rows, column)
-        ring.put_obs(rows, Pick(before, every))
+        numbers = {"reward": reward, "version": version, "episode_id": episode, "step": step}
+        for name, column in (numbers | {"terminated": terminated, "truncated": truncated, "cut": False}).items():
+            ring.columns[name][rows] = column
+        ended = terminated | truncated
+        self._put(rows, following, leaves, ended)
+        self._keep(rows, obs, (step, state, ended), lanes)
+        ring.arrive(lanes, 1, (episode, step, ~ended))
+        return count
+
+    def _put(self, rows: Any, following: Any, leaves: list[Any], ended: np.ndarray) -> None:
+        """Write the leaves of a step, and its next observations where its episode has not ended."""
+        stored, frames = len(self._obs), self._ring.frames
+        for into, leaf in zip(self._columns, leaves[2 * stored :], strict=True):
+            into[rows] = leaf
+        obs, behind = leaves[:stored], leaves[stored : 2 * stored]
+        if frames is not None:
+            obs, behind = frames.newest_leaves(obs), frames.newest_leaves(behind)
+        for into, leaf in zip(self._obs, obs, strict=True):
+            into[rows] = leaf
+        if np.count_nonzero(ended):
+            runs = np.flatnonzero(~ended)
+            following, behind = as_array(following)[runs], [leaf[runs] for leaf in behind]
+        for into, leaf in zip(self._obs, behind, strict=True):
+            into[following] = leaf
+
+    def _keep(self, rows: Any, obs: tuple[Tree, Tree], columns: tuple[Any, Any, Any], lanes: np.ndarray) -> None:
+        """Write what only some rows have: first frames, states, last observations."""
+        ring, (step, state, ended) = self._ring, columns
         if ring.frames is not None:
             fresh = np.flatnonzero(~ring.open[lanes])
-            ring.frames.begin(rows[fresh], Pick(before, fresh))
+            ring.frames.begin(as_array(rows)[fresh], Pick(obs[0], fresh))
         if ring.states is not None and state is not None:
-            ring.states.keep(rows, step, state)
-        ended = terminated | truncated
-        runs = ~ended
-        if runs.any():
-            ring.put_obs(ring.row_of(lanes, ring.heads[lanes] + 1)[runs], Pick(behind, every[runs]))
-        if ended.any():
-            ring.put_finals(rows[ended], Pick(behind, every[ended]))
-        ring.arrive(lanes, 1, (episode, step, runs))
-        return count
+            ring.states.keep(as_array(rows), step, state)
+        if np.count_nonzero(ended):
+            last = np.flatnonzero(ended)
+            ring.put_finals(as_array(rows)[last], Pick(obs[1], last))
 
     def _lanes(self, env_id: Any) -> np.ndarray:
         lanes = np.asarray(env_id)
@@ -108,18 +129,22 @@ class Adder:
             )
         return lanes.astype(np.int64)
 
-    def _continues(self, lanes: np.ndarray, obs: Tree) -> np.ndarray:
-        """Whether these observations are those that came behind the last steps: bool [n].
+    def _continues(self, rows: Any, leaves: list[Any]) -> np.ndarray | None:
+        """Whether these observations are those that came behind the last steps, in `rows`: bool [n], None if all are.
 
         Otherwise somebody has reset the environment in between, and nobody may join the two.
         """
         ring = self._ring
-        rows = ring.row_of(lanes, ring.heads[lanes])
-        same = np.ones(len(lanes), np.bool_)
-        for here, given in zip(tree.leaves(observations(ring, rows)), tree.leaves(obs), strict=True):
+        there = self._obs if ring.frames is None else tree.leaves(observations(ring, as_array(rows)))
+        same: np.ndarray | None = None
+        for leaf, given in zip(there, leaves, strict=False):
+            here = leaf[rows] if ring.frames is None else leaf
+            if here.nbytes < SMALL and not here.dtype.hasobject and here.tobytes() == given.tobytes():
+                continue
             if not np.array_equal(here, given):
                 # NaN is not equal to itself, but the same bytes are the same observation.
-                same &= [_same(a, b) for a, b in zip(here, given, strict=True)]
+                alike = np.array([_same(a, b) for a, b in zip(here, given, strict=True)], np.bool_)
+                same = alike if same is None else same & alike
         return same
 
 
@@ -127,14 +152,17 @@ def _same(a: Any, b: Any) -> bool:
     return a.tobytes() == b.tobytes() if isinstance(a, (np.ndarray, np.generic)) else bool(a == b)
 
 
-def _column(values: Any, dtype: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+def _column(values: Any, wanted: np.dtype[Any], shape: tuple[int, ...], name: str) -> Any:
     """One number, or vector, for each row.
 
     Raises:
         SpecError: there is not.
     """
+    if isinstance(values, np.ndarray) and values.dtype == wanted and values.shape == shape:
+        return values
+    if name == "version" and isinstance(values, int):
+        return np.int64(values)  # One for all rows.
     array = np.asarray(values)
-    wanted = np.dtype(dtype)
     if array.ndim == 0 and name == "version":
         array = np.full(shape, array)
     if array.shape != shape or not np.can_cast(array.dtype, wanted, "same_kind"):

@@ -73,6 +73,7 @@ class Frames:
             return len(stacks) - 1
 
         self.numbers = tree.map(number, specs)
+        self._marks = tree.leaves(self.numbers)
         if not stacks:
             shapes = ", ".join(f"{path} {spec.shape}".strip() for path, spec in tree.items(specs))
             raise ConfigError(
@@ -106,6 +107,10 @@ class Frames:
     def all_newest(self, obs: Tree) -> Tree:
         """What rows store of all of these observations: views, a tree [m, ...]."""
         return tree.map(lambda leaf, number: leaf if number == PLAIN else leaf[:, -1], obs, self.numbers)
+
+    def newest_leaves(self, leaves: list[Any]) -> list[Any]:
+        """The same of their leaves, in the order of the specs."""
+        return [leaf if number == PLAIN else leaf[:, -1] for leaf, number in zip(leaves, self._marks, strict=True)]
 
     def places(self, index: np.ndarray, owner: np.ndarray, lanes: int) -> np.ndarray:
         """Where the frames of stacks are, int64 [n, k]; see `kernels.stacks`.
@@ -157,8 +162,8 @@ class Frames:
 
     def _stacks(self, obs: Tree) -> list[Any]:
         """The leaves that are stacks, in the order of their numbers."""
-        pairs = zip(tree.leaves(obs), tree.leaves(self.numbers), strict=True)
-        return [leaf for leaf, number in pairs if number != PLAIN]
+        leaves = tree.leaves(tree.map(lambda _, leaf: leaf, self.numbers, obs))
+        return [leaf for leaf, number in zip(leaves, self._marks, strict=True) if number != PLAIN]
 
     def check(self, held: np.ndarray, ended: np.ndarray, behind: np.ndarray, lanes: int) -> None:
         """Verify that those rows have older frames which a segment begins in, and none that is not there any more.

@@ -23,6 +23,8 @@ def take(columns: Tree, rows: np.ndarray) -> Tree:
     """A copy of rows, int64 [...], of each leaf: a tree [..., *shape of a row]."""
     if type(columns) is np.ndarray:
         return columns.take(rows, 0)
+    if columns == {}:
+        return {}
     return tree.map(lambda leaf: rows_of(leaf, rows), columns)
 
 
@@ -38,9 +40,10 @@ def observations(ring: Ring, index: np.ndarray, part: str | None = None) -> Tree
         return _stacks(ring, ring.frames, index, part)
     stored, finals = part_of(ring.obs, part), part_of(ring.finals.table, part)
     flat = index.reshape(-1)
-    final = np.flatnonzero(flat < 0)
-    if not len(final):
+    is_final = flat < 0
+    if not np.count_nonzero(is_final):
         return take(stored, index)
+    final = np.flatnonzero(is_final)
     slots = ~flat[final]
     # Any row will do in place of those.
     rows = np.maximum(index, 0)

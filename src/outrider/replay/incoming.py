@@ -37,7 +37,7 @@ class Writer:
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
         self._count = ring.num_envs
-        self._everyone = np.arange(self._count)
+        self._everyone = ring.everyone
         # The lanes of the ring by env_id, once the first steps have come, and whether these are the same numbers.
         self.lanes: dict[int, int] | None = None
         self._are_same = False

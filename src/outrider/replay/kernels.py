@@ -28,32 +28,39 @@ def _add_of(returns: Any, i: Any, scale: Any, reward: Any, row: Any) -> Any:  # 
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
-def windows(serials: Any, heads: Any, ends: Any, reward: Any, steps: int, gamma: float) -> tuple[Any, Any, Any, Any]:
+def windows(serials: Any, heads: Any, columns: Any, reward: Any, steps: int, gamma: float) -> tuple[Any, Any, Any, Any]:
     """Follow each step for up to `steps` steps: to an end or a cut, or to the newest one.
+
+    What is known of steps besides is looked up on the way, in one pass over the rows.
 
     Args:
         serials: int64 [B].
         heads: int64 [N], the position of the next step of each lane.
-        ends: (at, terminated): int32 [rows], -1 where the episode goes on, and bool [rows].
+        columns: (at, terminated, truncated, episode_id, step, version), [rows] each: at is int32, -1 where the episode
+            goes on, else the slot of the last observation or -2.
         reward: float64 [rows], or [rows, objectives].
         steps: how many at most, 1 or more.
         gamma: the discount of one step.
 
     Returns:
-        (last, following, returns, discount): int64 [B], the row of the last step of each; int64 [B], the row of the
-        observation behind it, or ~slot where it is among the last observations; float64 [B] or [B, objectives], the
+        (numbers, flags, returns, discount): int64 [7, B], which are the row of the last step; that of the observation
+        behind it, or ~slot where it is among the last observations; and of the first step row, lane, episode_id, step
+        and version; bool [2, B], whether the last one terminated and was truncated; float64 [B] or [B, objectives], the
         discounted sum of the rewards; float64 [B], gamma to the power of the number of steps, or 0 where the last one
         terminated.
     """
-    at, terminated = ends
+    at, terminated, truncated, episode, step, version = columns
     rows, lanes = len(reward), len(heads)
     count = len(serials)
-    last, following = np.empty(count, np.int64), np.empty(count, np.int64)
+    numbers, flags = np.empty((7, count), np.int64), np.empty((2, count), np.bool_)
     returns, discount = np.zeros((count, *reward.shape[1:])), np.empty(count, np.float64)
     for i in range(count):
         serial = serials[i]
-        ahead = heads[serial % lanes] - serial // lanes
+        lane = serial % lanes
+        ahead = heads[lane] - serial // lanes
         row = serial % rows
+        numbers[2, i], numbers[3, i] = row, lane
+        numbers[4, i], numbers[5, i], numbers[6, i] = episode[row], step[row], version[row]
         _add(returns, i, 1.0, reward, row)
         scale = gamma
         for _ in range(1, min(steps, ahead)):
@@ -64,13 +71,14 @@ def windows(serials: Any, heads: Any, ends: Any, reward: Any, steps: int, gamma:
                 row -= rows
             _add(returns, i, scale, reward, row)
             scale *= gamma
-        last[i] = row
+        numbers[0, i] = row
+        flags[0, i], flags[1, i] = terminated[row], truncated[row]
         discount[i] = 0.0 if terminated[row] else scale
         if at[row] >= 0:
-            following[i] = ~np.int64(at[row])
+            numbers[1, i] = ~np.int64(at[row])
         else:
-            following[i] = (row + lanes) % rows
-    return last, following, returns, discount
+            numbers[1, i] = (row + lanes) % rows
+    return numbers, flags, returns, discount
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types

@@ -22,7 +22,7 @@ from outrider.replay.storage import Storage, allocate
 from outrider.spec import LeafSpec, row_nbytes
 from outrider.tree import Tree
 
-__all__ = ["FLAGS", "NUMBERS", "Listener", "Ring", "column_specs"]
+__all__ = ["FLAGS", "NUMBERS", "Listener", "Ring", "as_array", "column_specs"]
 
 FLAGS = ("terminated", "truncated", "cut")
 NUMBERS = ("episode_id", "step", "version")
@@ -66,6 +66,7 @@ class Ring:
         obs: tree [rows, ...].
         finals: true last observations of the steps after which an episode ended or was cut.
         tables: these and whatever else only some rows have, by name.
+        everyone: int64 [N], all lanes; what is done for exactly this array costs less than for another one.
         open: bool [N], whether what follows the newest step of a lane may continue its episode.
         states: the recurrent states that a view has asked for; None if none has, or there are none.
         may_begin: says which steps a sample may ever begin with, from their indices in their episodes, int64 [n]: bool
@@ -98,7 +99,7 @@ class Ring:
         self.heads, self.tails = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.open = np.zeros(count, np.bool_)
         self._episode, self._step = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self._lanes = np.arange(count)
+        self.everyone = np.arange(count)
         self.listeners: list[Listener] = []
 
     # -- what is there -----------------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ class Ring:
     @property
     def is_even(self) -> bool:
         """Whether all lanes have come equally far and hold equally many steps."""
-        return bool((self.heads == self.heads[0]).all() and (self.tails == self.tails[0]).all())
+        return _are_alike(self.heads) and _are_alike(self.tails)
 
     def holds(self, serials: np.ndarray) -> np.ndarray:
         """Whether the steps with these serial numbers, int64 [n], are there: bool [n]."""
@@ -227,18 +228,18 @@ class Ring:
 
     def make_room(self, lanes: np.ndarray, counts: Any) -> None:
         """Let go of the oldest steps of `lanes` where `counts` more (a number, or int64 [n]) would be too many."""
-        tails = np.maximum(self.tails[lanes], self.heads[lanes] + counts - self._shares[lanes])
-        leaving = tails - self.tails[lanes]
-        most = int(leaving.max(initial=0))
+        index = self._index(lanes)
+        tails = self.tails[index]
+        leaving = np.maximum(self.heads[index] + counts - self._shares[index] - tails, 0)
+        most = int(leaving.max())
         if not most:
             return
-        rows = self._rows_from(lanes, self.tails[lanes], most if leaving.min() == most else leaving)
-        self._let_go(rows)
+        amounts = most if _are_alike(leaving) else leaving
+        self._let_go(self._rows_from(lanes, tails, amounts))
         if self.frames is not None:
             # Those that the stacks of the oldest steps reach back to stay.
-            positions = self.tails[lanes] - self.frames.count + 1
-            self.frames.firsts.drop(self._rows_from(lanes, positions, most if leaving.min() == most else leaving))
-        self.tails[lanes] = tails
+            self.frames.firsts.drop(self._rows_from(lanes, tails - self.frames.count + 1, amounts))
+        self.tails[index] += leaving
 
     def _let_go(self, rows: np.ndarray) -> None:
         for table in self.tables.values():
@@ -255,19 +256,35 @@ class Ring:
             counts: how many.
             newest: episode_id and step of the last one of each, int64 [n], and whether its episode runs, bool [n].
         """
+        index = self._index(lanes)
         if self.listeners:
-            rows = self._rows_from(lanes, self.heads[lanes], counts)
+            rows = self._rows_from(lanes, self.heads[index], counts)
             for listener in self.listeners:
                 listener.arrived(rows)
-        self.heads[lanes] += counts
-        self._episode[lanes], self._step[lanes], self.open[lanes] = newest
+        self.heads[index] += counts
+        self._episode[index], self._step[index], self.open[index] = newest
+
+    def _index(self, lanes: np.ndarray) -> Any:
+        """What gives the values of lanes in arrays [N]: that of all needs no copy."""
+        return slice(None) if lanes is self.everyone else lanes
 
     def next_ids(self, lanes: np.ndarray, shift: int) -> tuple[np.ndarray, np.ndarray]:
         """The episode_id and step of the next steps of `lanes` where nobody else numbers them, int64 [n] each."""
-        runs = self.open[lanes]
-        episode = self._episode[lanes]
+        index = self._index(lanes)
+        runs, episode, step = self.open[index], self._episode[index], self._step[index] + 1
+        if np.count_nonzero(runs) == len(lanes):
+            return episode, step
         fresh = np.where(self.heads[lanes] == 0, lanes, ((episode >> shift) + 1 << shift) + lanes)
-        return np.where(runs, episode, fresh), np.where(runs, self._step[lanes] + 1, 0)
+        return np.where(runs, episode, fresh), np.where(runs, step, 0)
+
+    def rows_ahead(self, lanes: np.ndarray) -> tuple[Any, Any]:
+        """The rows of the next steps of `lanes`, and those behind them: slices or int64 [n]."""
+        count, heads = self.num_envs, self.heads
+        if lanes is self.everyone and _are_alike(heads):
+            start = int(heads[0]) * count % self.rows
+            following = (start + count) % self.rows
+            return slice(start, start + count), slice(following, following + count)
+        return self.row_of(lanes, heads[lanes]), self.row_of(lanes, heads[lanes] + 1)
 
     def row_of(self, lanes: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """The rows of positions of lanes, int64 [n]."""
@@ -280,6 +297,11 @@ class Ring:
         There are not more of a lane than fit, so that they go around the end of the ring at most once.
         """
         several = isinstance(counts, np.ndarray)
+        if lanes is self.everyone and not several and _are_alike(positions):
+            start = int(positions[0]) * self.num_envs % self.rows
+            block = np.arange(start, start + counts * self.num_envs)
+            block[self.rows - start :] -= self.rows
+            return block
         offsets = np.arange(int(counts.max()) if several else counts)[:, None]
         rows: np.ndarray = self.row_of(lanes, positions) + offsets * self.num_envs
         rows -= (rows >= self.rows) * self.rows
@@ -343,9 +365,19 @@ class Ring:
         if self.states is not None:
             self.states.check(~others, self.columns["step"])
         if self.frames is not None:
-            behind = [self.row_of(self._lanes, self.tails - back) for back in range(1, self.frames.count)]
+            behind = [self.row_of(self.everyone, self.tails - back) for back in range(1, self.frames.count)]
             self.frames.check(~others, rows[ended], np.concatenate(behind), self.num_envs)
-        newest = self.row_of(self._lanes, self.heads - 1)[sizes > 0]
+        newest = self.row_of(self.everyone, self.heads - 1)[sizes > 0]
         runs = self.finals.at[newest] == ABSENT
         assert (self.open[sizes > 0] == runs).all(), "a lane does not know whether its episode runs"
         assert not self.open[sizes == 0].any(), "an episode runs in an empty lane"
+
+
+def as_array(rows: Any) -> np.ndarray:
+    """Rows as int64 [n], also where they are a slice."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+
+
+def _are_alike(numbers: np.ndarray) -> bool:
+    """Whether all are the same; to count costs a fraction of `all`."""
+    return int(np.count_nonzero(numbers == numbers[0])) == len(numbers)

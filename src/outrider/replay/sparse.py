@@ -81,7 +81,7 @@ class Sparse:
     def drop(self, rows: Any) -> None:
         """Forget the values of `rows`, a slice or int64 [n], as far as they have any."""
         slots = self.at[rows]
-        if (slots == ABSENT).all():
+        if not np.count_nonzero(slots != ABSENT):
             return
         self._unknown -= int((slots == UNKNOWN).sum())
         slots = slots[slots >= 0]

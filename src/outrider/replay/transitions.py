@@ -18,6 +18,8 @@ from outrider.replay.views import Look
 
 __all__ = ["Transitions"]
 
+LOOKED_UP = ("terminated", "truncated", "episode_id", "step", "version")
+
 
 @dataclass(frozen=True)
 class Transitions:
@@ -74,9 +76,9 @@ class TransitionLook:
 
     def _follow(self, serials: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         ring, columns = self._ring, self._ring.columns
-        ends = ring.finals.at, columns["terminated"]
+        known = ring.finals.at, *[columns[name] for name in LOOKED_UP]
         found: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] = self._windows(
-            serials, ring.heads, ends, columns["reward"], self._view.n_step, float(self._view.gamma)
+            serials, ring.heads, known, columns["reward"], self._view.n_step, float(self._view.gamma)
         )
         return found
 
@@ -86,31 +88,34 @@ class TransitionLook:
         return self._is_known if self._ring.finals.has_unknown else None
 
     def _is_known(self, serials: np.ndarray) -> np.ndarray:
-        last = self._follow(serials)[0]
-        known: np.ndarray = (self._ring.finals.at[last] != UNKNOWN) | self._ring.columns["terminated"][last]
+        numbers, flags, _, _ = self._follow(serials)
+        known: np.ndarray = (self._ring.finals.at[numbers[0]] != UNKNOWN) | flags[0]
         return known
 
     def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> TransitionBatch:
         """See `Look.gather`."""
         ring, columns = self._ring, self._ring.columns
-        rows = serials % ring.rows
-        last, following, returns, discount = self._follow(serials)
-        taken = {name: take(columns[name], rows) for name in ("action", "episode_id", "step", "version")}
-        for name in ("extras", "info", "obs_info"):
-            if columns[name]:
-                taken[name] = take(columns[name], rows)
+        (last, following, rows, *of_first), (terminated, truncated), returns, discount = self._follow(serials)
+        env_id, episode_id, step, version = of_first
+        extras, info, obs_info = (take(columns[name], rows) for name in ("extras", "info", "obs_info"))
         next_obs = observations(ring, following)
         if ring.finals.has_unknown:
             blank(next_obs, ring.spec.obs, np.flatnonzero(ring.finals.at[last] == UNKNOWN))
         return TransitionBatch(
             obs=observations(ring, rows),
+            action=take(columns["action"], rows),
             reward=returns,
             next_obs=next_obs,
-            terminated=columns["terminated"].take(last),
-            truncated=columns["truncated"].take(last),
+            terminated=terminated,
+            truncated=truncated,
             discount=discount,
             index=serials,
             weight=weights,
-            env_id=serials % ring.num_envs,
-            **taken,
+            env_id=env_id,
+            episode_id=episode_id,
+            step=step,
+            version=version,
+            extras=extras,
+            info=info,
+            obs_info=obs_info,
         )
