@@ -59,6 +59,9 @@ class Machine(RuleBasedStateMachine):
         self.model = Model(capacity, streams.lanes)
         stack = streams.nesting.count if callable(streams.nesting) else 1
         view, self.sequences = (replace(one, frame_stack=stack) for one in views)
+        # Longer ones fit into no lane.
+        length = min(self.sequences.length, capacity // streams.lanes)
+        self.sequences = replace(self.sequences, length=length, burn_in=min(self.sequences.burn_in, length - 1))
         self.replay = ReplayBuffer(capacity, streams.spec(), view=view, seed=seed)
         # More views of the same rows.
         ring = self.replay._ring
