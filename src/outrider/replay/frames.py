@@ -104,12 +104,12 @@ class Frames:
 
         return tree.map(take, chosen.obs, self.numbers)
 
-    def all_newest(self, obs: Tree) -> Tree:
-        """What rows store of all of these observations: views, a tree [m, ...]."""
-        return tree.map(lambda leaf, number: leaf if number == PLAIN else leaf[:, -1], obs, self.numbers)
+    def is_stack(self, leaf: int) -> bool:
+        """Whether the leaf at this place among those of the specs is a stack."""
+        return bool(self._marks[leaf] != PLAIN)
 
     def newest_leaves(self, leaves: list[Any]) -> list[Any]:
-        """The same of their leaves, in the order of the specs."""
+        """The same of all observations, as leaves [m, ...] in the order of the specs: views."""
         return [leaf if number == PLAIN else leaf[:, -1] for leaf, number in zip(leaves, self._marks, strict=True)]
 
     def places(self, index: np.ndarray, owner: np.ndarray, lanes: int) -> np.ndarray:

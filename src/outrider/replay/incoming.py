@@ -1,4 +1,4 @@
-"""From records to the rows of a ring: whole blocks in one copy where all lanes stand together, row by row elsewhere."""
+"""From records to the rows of a ring: rollouts as blocks where all lanes stand together, row by row elsewhere."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from outrider.records import arrays
 from outrider.records.episodes import Episodes
 from outrider.records.rollout import Rollout
 from outrider.records.steps import Steps
+from outrider.replay.blocks import Blocks, require_joined
 from outrider.replay.frames import Frames, Pick
-from outrider.replay.gathering import observations
-from outrider.replay.ring import FLAGS, NUMBERS, Ring
+from outrider.replay.leaves import Leaves
+from outrider.replay.ring import FLAGS, NUMBERS, Ring, are_alike
 from outrider.replay.sparse import rows_of
 from outrider.spec import check_batch
 from outrider.tree import Tree
 
 __all__ = ["Writer"]
 
-COLUMNS = ("action", "reward", *FLAGS, *NUMBERS, "extras", "info", "obs_info")
+CHECKED = ("action", "reward", "extras", "info")
 
-Spans = list[tuple[Any, Any]]
-"""Pairs of (rows of the ring, rows of what comes in), slices or int64 arrays."""
+COLUMNS = ("action", "reward", *FLAGS, *NUMBERS, "extras", "info", "obs_info")
 
 
 class Writer:
@@ -37,7 +37,10 @@ class Writer:
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
         self._count = ring.num_envs
-        self._everyone = ring.everyone
+        self._blocks = Blocks(ring)
+        spec = ring.spec
+        self._columns = Leaves({name: getattr(spec, name) for name in CHECKED})
+        self._obs, self._obs_info = Leaves(spec.obs), Leaves(spec.obs_info)
         # The lanes of the ring by env_id, once the first steps have come, and whether these are the same numbers.
         self.lanes: dict[int, int] | None = None
         self._are_same = False
@@ -50,13 +53,9 @@ class Writer:
             ConfigError: it has steps of more lanes than the ring, or is no record.
         """
         if isinstance(record, Rollout):
-            self._check(record, (record.length, record.num_envs), record.obs, record.length + 1)
+            found = self._check(record, (record.length, record.num_envs), record.obs, record.length + 1)
             if self._is_block(record):
-                if self._ring.frames is not None:
-                    self._require_shifted_block(record, self._ring.frames)
-                length = self._ring.least_share
-                for start in range(0, record.length, length):
-                    self._block(record if record.length <= length else record[start : start + length])
+                self._blocks.extend(record, found)
                 return record.length * record.num_envs
             record = record.flatten()
         elif isinstance(record, Episodes):
@@ -78,8 +77,11 @@ class Writer:
             self._steps(steps, self._lanes_of(arrays.to_numpy(steps.env_id)))
         return len(steps)
 
-    def _check(self, record: Any, leading: tuple[int, ...], obs: Tree, obs_rows: int) -> None:
-        spec, where = self._ring.spec, f"extend({type(record).__name__})"
+    def _check(
+        self, record: Rollout | Steps, leading: tuple[int, ...], obs: Tree, obs_rows: int
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """The leaves of a record: of `CHECKED`, of observations and of obs_info."""
+        where = f"extend({type(record).__name__})"
         if not isinstance(record.reward, np.ndarray):
             raise SpecError(
                 explain(
@@ -89,17 +91,29 @@ class Writer:
                     fix="extend with the record as it was before `.torch()`",
                 )
             )
-        names = ("action", "reward", "extras", "info")
-        specs = {name: getattr(spec, name) for name in names}
-        check_batch(specs, {name: getattr(record, name) for name in names}, leading, where)
+        columns = self._columns.of({name: getattr(record, name) for name in CHECKED}, leading, where)
         with_last = (obs_rows, *leading[1:])
-        check_batch({"obs": spec.obs}, {"obs": obs}, with_last, where)
+        try:
+            found = self._obs.of(obs, with_last, where)
+        except SpecError:
+            # With the name of the column.
+            check_batch({"obs": self._ring.spec.obs}, {"obs": obs}, with_last, where)
+            raise
         if self._ring.states is not None:
             state = record.state_rows if isinstance(record, Steps) else record.state
             if state is not None:
-                check_batch({"state": spec.state}, {"state": state}, with_last, where)
+                check_batch({"state": self._ring.spec.state}, {"state": state}, with_last, where)
         infos = leading if isinstance(record, Steps) else with_last
-        check_batch({"obs_info": spec.obs_info}, {"obs_info": record.obs_info}, infos, where)
+        return columns, found, self._obs_info.of(record.obs_info, infos, f"{where} at 'obs_info'")
+
+    def _is_block(self, rollout: Rollout) -> bool:
+        """Whether it has a valid step of every lane, in order, at each time, and all lanes stand together."""
+        count, valid, everyone = self._count, rollout.valid, self._ring.everyone
+        if rollout.num_envs != count or np.count_nonzero(valid) < valid.size or not are_alike(self._ring.heads):
+            return False
+        if not self._are_same:
+            return bool((self._lanes_of(rollout.env_id) == everyone).all())
+        return bool(np.count_nonzero(rollout.env_id == everyone) == count)
 
     def _lanes_of(self, env_id: np.ndarray) -> np.ndarray:
         """The lanes of these env_id, int64 [n].
@@ -135,87 +149,6 @@ class Writer:
     def lane_numbers(self, pairs: list[tuple[int, int]] | None) -> None:
         self.lanes = None if pairs is None else {int(env_id): int(lane) for env_id, lane in pairs}
         self._are_same = bool(pairs) and all(env_id == lane for env_id, lane in pairs or ())
-
-    # -- whole blocks ------------------------------------------------------------------------------------------------
-
-    def _is_block(self, rollout: Rollout) -> bool:
-        """Whether it has a valid step of every lane, in order, at each time, and all lanes stand together."""
-        heads = self._ring.heads
-        if rollout.num_envs != self._count or not rollout.valid.all() or (heads != heads[0]).any():
-            return False
-        return bool((self._lanes_of(rollout.env_id) == self._everyone).all())
-
-    def _block(self, rollout: Rollout) -> None:
-        """Write a block, of no more steps than fit into every lane."""
-        ring, count = self._ring, self._count
-        ring.join(self._everyone, rollout.episode_id[0], rollout.step[0])
-        ring.make_room(self._everyone, rollout.length)
-        start = int(ring.heads[0]) * count % ring.rows
-        spans = self._around(start, rollout.length * count)
-        for name in COLUMNS:
-            column = getattr(rollout, name)
-            if name == "obs_info":
-                column = tree.take(column, slice(0, rollout.length))
-            _copy(ring.columns[name], _flat(column), spans)
-        obs, ended = _flat(rollout.obs), rollout.ended
-        if ring.frames is not None:
-            # Segments begin where nothing runs, and behind each end but that of the last step.
-            fresh = np.flatnonzero(np.concatenate([~ring.open, ended[:-1].reshape(-1)]))
-            ring.frames.begin((start + fresh) % ring.rows, Pick(obs, fresh))
-            obs = ring.frames.all_newest(obs)
-        _copy(ring.obs, obs, self._around(start, (rollout.length + 1) * count))
-        if ring.states is not None and rollout.state is not None:
-            every = (start + np.arange(rollout.length * count)) % ring.rows
-            ring.states.keep(every, rollout.step.reshape(-1), _flat(rollout.state))
-        rows = (start + rollout.final_index) % ring.rows
-        if len(rows):
-            self._keep_finals(rows, rollout)
-        ring.arrive(self._everyone, rollout.length, (rollout.episode_id[-1], rollout.step[-1], ~ended[-1]))
-
-    def _keep_finals(self, rows: np.ndarray, rollout: Rollout) -> None:
-        """Keep the last observations of a rollout, those of the steps in `rows`, as far as they are known."""
-        known = _known_finals(rollout)
-        if len(known) < len(rows):
-            unknown = np.ones(len(rows), np.bool_)
-            unknown[known] = False
-            self._ring.finals.mark_unknown(rows[unknown])
-        self._ring.put_finals(rows[known], Pick(rollout.final_obs, known))
-
-    def _require_shifted_block(self, rollout: Rollout, frames: Frames) -> None:
-        """Refuse a rollout of all lanes with stacks that are not those before them, shifted by one frame.
-
-        Raises:
-            SpecError: there is one.
-        """
-        where, count = "extend(Rollout)", self._count
-        obs = _flat(rollout.obs)
-        lanes, step = np.tile(rollout.env_id, rollout.length), rollout.step.reshape(-1)
-        goes_on = np.flatnonzero(~rollout.ended.reshape(-1))
-        who = lanes[goes_on], step[goes_on]
-        frames.require_shifted(Pick(obs, goes_on + count), Pick(obs, goes_on), who, where)
-        final = _known_finals(rollout)
-        ends = rollout.final_index[final]
-        who = lanes[ends], step[ends]
-        frames.require_shifted(Pick(rollout.final_obs, final), Pick(obs, ends), who, where)
-        self._require_joined(Pick(obs, self._everyone), self._everyone, (rollout.episode_id[0], rollout.step[0]), where)
-
-    def _require_joined(self, chosen: Pick, lanes: np.ndarray, ids: tuple[np.ndarray, np.ndarray], where: str) -> None:
-        """Refuse first observations of `lanes`, with these ids and indices, that do not go on from the last stacks."""
-        ring = self._ring
-        goes_on = np.flatnonzero(ring.continues(lanes, *ids))
-        if ring.frames is not None and len(goes_on):
-            joined = lanes[goes_on]
-            newest = Pick(observations(ring, ring.row_of(joined, ring.heads[joined] - 1)), np.arange(len(joined)))
-            who = joined, ids[1][goes_on] - 1
-            ring.frames.require_shifted(Pick(chosen.obs, chosen.rows[goes_on]), newest, who, where)
-
-    def _around(self, start: int, count: int) -> Spans:
-        """Where `count` rows from `start` on stand, which may go around the end of the ring."""
-        first = min(count, self._ring.rows - start)
-        spans: Spans = [(slice(start, start + first), slice(0, first))]
-        if first < count:
-            spans.append((slice(0, count - first), slice(first, count)))
-        return spans
 
     # -- row by row --------------------------------------------------------------------------------------------------
 
@@ -254,7 +187,7 @@ class Writer:
             frames.require_shifted(Pick(table, rows), Pick(steps.obs_rows, used[last]), who, where)
         present, firsts = np.unique(lane, return_index=True)
         ids = episode[firsts], step[firsts]
-        self._require_joined(Pick(steps.obs_rows, used[firsts]), present, ids, where)
+        require_joined(self._ring, Pick(steps.obs_rows, used[firsts]), present, ids)
 
     def _piece(self, steps: Steps, lanes: np.ndarray, order: np.ndarray) -> None:
         """Write the steps `order`, int64 [n], lane after lane and each lane's in order of time."""
@@ -267,7 +200,7 @@ class Writer:
         ranks = np.arange(len(order)) - np.repeat(firsts, counts)
         rows = ring.row_of(lane, ring.heads[lane] + ranks)
         for name in COLUMNS:
-            _copy(ring.columns[name], getattr(steps, name), [(rows, order)])
+            _copy(ring.columns[name], getattr(steps, name), rows, order)
         used = steps.obs_rows_used()[order]
         ring.put_obs(rows, Pick(steps.obs_rows, used))
         if ring.states is not None and steps.state_rows is not None:
@@ -298,13 +231,6 @@ class Writer:
             self._ring.put_finals(rows, Pick(steps[chosen].next_obs, np.arange(len(rows))))
 
 
-def _known_finals(rollout: Rollout) -> np.ndarray:
-    """Which of the last observations of a rollout are known: int64 [n]."""
-    if rollout.blind is None:
-        return np.arange(len(rollout.final_index))
-    return np.flatnonzero(~rollout.blind.reshape(-1)[rollout.final_index])
-
-
 def _stops(lane: np.ndarray, episode: np.ndarray, step: np.ndarray, ended: np.ndarray) -> np.ndarray:
     """Which of these steps, one lane after the other, the one behind it does not continue: bool [n]."""
     stops = np.ones(len(lane), np.bool_)
@@ -313,16 +239,10 @@ def _stops(lane: np.ndarray, episode: np.ndarray, step: np.ndarray, ended: np.nd
     return stops
 
 
-def _flat(columns: Tree) -> Tree:
-    """Make one axis of time and lane; a view of a contiguous array."""
-    return tree.map(lambda leaf: leaf.reshape((leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])), columns)
-
-
-def _copy(target: Tree, source: Tree, spans: Spans) -> None:
-    """Copy rows of each leaf of `source` to rows of `target`."""
+def _copy(target: Tree, source: Tree, to: np.ndarray, rows: np.ndarray) -> None:
+    """Copy rows of each leaf of `source` to rows `to` of `target`."""
 
     def copy(into: Any, out_of: Any) -> None:
-        for to, rows in spans:
-            into[to] = out_of[rows] if isinstance(rows, slice) else rows_of(out_of, rows)
+        into[to] = rows_of(out_of, rows)
 
     tree.map(copy, target, source)

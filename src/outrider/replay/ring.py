@@ -22,7 +22,7 @@ from outrider.replay.storage import Storage, allocate
 from outrider.spec import LeafSpec, row_nbytes
 from outrider.tree import Tree
 
-__all__ = ["FLAGS", "NUMBERS", "Listener", "Ring", "as_array", "column_specs"]
+__all__ = ["FLAGS", "NUMBERS", "Listener", "Ring", "are_alike", "as_array", "column_specs"]
 
 FLAGS = ("terminated", "truncated", "cut")
 NUMBERS = ("episode_id", "step", "version")
@@ -116,7 +116,7 @@ class Ring:
     @property
     def is_even(self) -> bool:
         """Whether all lanes have come equally far and hold equally many steps."""
-        return _are_alike(self.heads) and _are_alike(self.tails)
+        return are_alike(self.heads) and are_alike(self.tails)
 
     def holds(self, serials: np.ndarray) -> np.ndarray:
         """Whether the steps with these serial numbers, int64 [n], are there: bool [n]."""
@@ -234,19 +234,23 @@ class Ring:
         most = int(leaving.max())
         if not most:
             return
-        amounts = most if _are_alike(leaving) else leaving
-        self._let_go(self._rows_from(lanes, tails, amounts))
+        amounts = most if are_alike(leaving) else leaving
+        self._let_go(self._parts_from(lanes, tails, amounts))
         if self.frames is not None:
             # Those that the stacks of the oldest steps reach back to stay.
-            self.frames.firsts.drop(self._rows_from(lanes, tails - self.frames.count + 1, amounts))
+            for part in self._parts_from(lanes, tails - self.frames.count + 1, amounts):
+                self.frames.firsts.drop(part)
         self.tails[index] += leaving
 
-    def _let_go(self, rows: np.ndarray) -> None:
+    def _let_go(self, parts: list[Any]) -> None:
         for table in self.tables.values():
             if self.frames is None or table is not self.frames.firsts:
-                table.drop(rows)
-        for listener in self.listeners:
-            listener.left(rows)
+                for part in parts:
+                    table.drop(part)
+        if self.listeners:
+            rows = np.concatenate([as_array(part) for part in parts])
+            for listener in self.listeners:
+                listener.left(rows)
 
     def arrive(self, lanes: np.ndarray, counts: Any, newest: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
         """Steps of `lanes` have been written, `counts` of each (a number, or int64 [n]), from their heads on.
@@ -258,7 +262,8 @@ class Ring:
         """
         index = self._index(lanes)
         if self.listeners:
-            rows = self._rows_from(lanes, self.heads[index], counts)
+            parts = self._parts_from(lanes, self.heads[index], counts)
+            rows = np.concatenate([as_array(part) for part in parts])
             for listener in self.listeners:
                 listener.arrived(rows)
         self.heads[index] += counts
@@ -280,7 +285,7 @@ class Ring:
     def rows_ahead(self, lanes: np.ndarray) -> tuple[Any, Any]:
         """The rows of the next steps of `lanes`, and those behind them: slices or int64 [n]."""
         count, heads = self.num_envs, self.heads
-        if lanes is self.everyone and _are_alike(heads):
+        if lanes is self.everyone and are_alike(heads):
             start = int(heads[0]) * count % self.rows
             following = (start + count) % self.rows
             return slice(start, start + count), slice(following, following + count)
@@ -291,25 +296,28 @@ class Ring:
         rows: np.ndarray = (positions * self.num_envs + lanes) % self.rows
         return rows
 
-    def _rows_from(self, lanes: np.ndarray, positions: np.ndarray, counts: Any) -> np.ndarray:
+    def _parts_from(self, lanes: np.ndarray, positions: np.ndarray, counts: Any) -> list[Any]:
         """The rows of `counts` steps (a number, or int64 [n]) of each lane from these positions on, in order of time.
+
+        Slices or int64 arrays; slices where all lanes stand together.
 
         There are not more of a lane than fit, so that they go around the end of the ring at most once.
         """
         several = isinstance(counts, np.ndarray)
-        if lanes is self.everyone and not several and _are_alike(positions):
+        if lanes is self.everyone and not several and are_alike(positions):
             start = int(positions[0]) * self.num_envs % self.rows
-            block = np.arange(start, start + counts * self.num_envs)
-            block[self.rows - start :] -= self.rows
-            return block
+            stop = start + counts * self.num_envs
+            if stop <= self.rows:
+                return [slice(start, stop)]
+            return [slice(start, self.rows), slice(0, stop - self.rows)]
         offsets = np.arange(int(counts.max()) if several else counts)[:, None]
         rows: np.ndarray = self.row_of(lanes, positions) + offsets * self.num_envs
         rows -= (rows >= self.rows) * self.rows
-        return rows[offsets < counts] if several else rows.reshape(-1)
+        return [rows[offsets < counts] if several else rows.reshape(-1)]
 
     def clear(self) -> None:
         """Let go of all steps; serial numbers go on."""
-        self._let_go(self.serials() % self.rows)
+        self._let_go([self.serials() % self.rows])
         if self.frames is not None:
             self.frames.firsts.drop(np.arange(self.rows))
         self.tails[:] = self.heads
@@ -378,6 +386,6 @@ def as_array(rows: Any) -> np.ndarray:
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
 
-def _are_alike(numbers: np.ndarray) -> bool:
+def are_alike(numbers: np.ndarray) -> bool:
     """Whether all are the same; to count costs a fraction of `all`."""
     return int(np.count_nonzero(numbers == numbers[0])) == len(numbers)
