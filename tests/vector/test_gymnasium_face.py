@@ -1,5 +1,7 @@
 """Gymnasium's interface on every backend, and beside Gymnasium's own vector environments and wrappers."""
 
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from gymnasium.wrappers import vector as wrappers
 import outrider
 from outrider.testing import GymnasiumConformance
 from outrider.testing.envs import Counter, make_case, same
-from outrider.testing.gymnasium_face import BY_MODE, Informed, walk
+from outrider.testing.face import BY_MODE, walk
+from outrider.testing.face_wrappers import WRAPPINGS, assert_same_on_both, source
+from outrider.testing.gymnasium_face import Informed
 
 
 class TestInline(GymnasiumConformance):
@@ -52,51 +56,12 @@ def test_workers_of_a_fork_server_equal_gymnasium(mode):
     theirs.close()
 
 
-WRAPPERS = {
-    "statistics": wrappers.RecordEpisodeStatistics,
-    "clipped rewards": lambda envs: wrappers.ClipReward(envs, -0.5, 0.5),
-    "clipped actions": wrappers.ClipAction,
-    "normal rewards": wrappers.NormalizeReward,
-    "list of infos": wrappers.DictInfoToList,
-    "rescaled actions": lambda envs: wrappers.RescaleAction(envs, np.float32(-1), np.float32(1)),
-}
-ONLY_NEXT_STEP = {
-    "normal observations": wrappers.NormalizeObservation,
-    "flat observations": wrappers.FlattenObservation,
-    "other observations": lambda envs: wrappers.RescaleObservation(envs, np.float32(-1), np.float32(1)),
-}
-
-
 @pytest.mark.parametrize(
-    ("wrap", "mode"),
-    [(wrap, mode) for wrap in WRAPPERS for mode in AutoresetMode]
-    + [(wrap, AutoresetMode.NEXT_STEP) for wrap in ONLY_NEXT_STEP],
+    ("name", "mode"), [(name, mode) for name, wrapping in WRAPPINGS.items() for mode in wrapping.modes]
 )
-def test_wrappers_of_gymnasium_see_what_they_see_on_gymnasiums(wrap, mode):
-    wrapper = {**WRAPPERS, **ONLY_NEXT_STEP}[wrap]
-    theirs = wrapper(SyncVectorEnv([bounded] * 3, autoreset_mode=mode))
-    with outrider.make_vec(bounded, 3, autoreset_mode=mode, backend=outrider.Inline()) as envs:
-        ours = wrapper(envs)
-        assert same(ours.reset(seed=1), theirs.reset(seed=1))
-        theirs.action_space.seed(0)
-        for _ in range(40):
-            actions = theirs.action_space.sample()
-            mine, reference = ours.step(actions), theirs.step(actions)
-            for infos in (mine[-1], reference[-1]):
-                if isinstance(infos, dict):
-                    infos.get("episode", {}).pop("t", None)  # seconds on the clock
-            assert same(mine, reference)
-            ended = mine[2] | mine[3]
-            if mode is AutoresetMode.DISABLED and ended.any():
-                # The reference has a dict of its own, from which it takes the mask.
-                assert same(*(one.reset(options={"reset_mask": ended.copy()}) for one in (ours, theirs)))
-    theirs.close()
-
-
-def bounded():
-    env = gymnasium.make("Pendulum-v1", max_episode_steps=15)
-    env.observation_space = gymnasium.spaces.Box(-8.0, 8.0, (3,), np.float32)
-    return env
+def test_wrappers_of_gymnasium_see_what_they_see_on_gymnasiums(name, mode):
+    factory = partial(source, WRAPPINGS[name].space)
+    assert_same_on_both(name, mode, outrider.make_vec(factory, 3, autoreset_mode=mode, backend=outrider.Inline()))
 
 
 def test_statistics_of_the_lanes_that_a_mask_leaves_alone_go_on():

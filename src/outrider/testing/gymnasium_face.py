@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -12,22 +11,19 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-import outrider
 from outrider.errors import ConfigError, EnvironmentFailure, OutriderError
 from outrider.testing.envs import CASES, Counter, make_case, same
-from outrider.vector.driver import Backend
-from outrider.vector.env import VecEnv
+from outrider.testing.face import BY_MODE, MODES, walk
+from outrider.testing.face_spaces import SpaceTests
+from outrider.testing.face_wrappers import WrapperTests
 
 __all__ = ["GymnasiumConformance", "Informed"]
-
-MODES = tuple(AutoresetMode)
-BY_MODE = pytest.mark.parametrize("mode", MODES, ids=[mode.value for mode in MODES])
 
 MATRIX = [(case, 3, mode) for mode in MODES for case in CASES if mode is not AutoresetMode.DISABLED or case == "nested"]
 MATRIX += [("nested", 1, mode) for mode in MODES]
 
 
-class GymnasiumConformance:
+class GymnasiumConformance(SpaceTests, WrapperTests):
     """What a loop written for Gymnasium's vector environments relies on.
 
     Subclass it in a module that pytest collects, and say which backend it is.
@@ -37,16 +33,6 @@ class GymnasiumConformance:
         ...     def backend(self):
         ...         return outrider.Inline()
     """
-
-    def backend(self) -> Backend:
-        """The backend to test."""
-        raise NotImplementedError
-
-    @contextmanager
-    def make(self, env: Any, num_envs: int | None = None, mode: AutoresetMode | str | None = None) -> Iterator[VecEnv]:
-        """Environments on the backend, closed at the end."""
-        with outrider.make_vec(env, num_envs, backend=self.backend(), autoreset_mode=mode) as envs:
-            yield envs
 
     # -- equal data --------------------------------------------------------------------------------------------------
 
@@ -359,22 +345,6 @@ def seeded(seed: int) -> Counter:
     env.reset(seed=seed)
     env.action_space.seed(seed)
     return env
-
-
-def walk(ours: VecEnv, theirs: gymnasium.vector.VectorEnv[Any, Any, Any], steps: int) -> int:
-    """Step both with the same actions and compare all that they return; reset by masks in turn; return the ends."""
-    theirs.action_space.seed(5)
-    disabled = ours.metadata["autoreset_mode"] is AutoresetMode.DISABLED
-    ends = 0
-    for _ in range(steps):
-        actions = theirs.action_space.sample()
-        mine = ours.step(actions)
-        assert same(mine, theirs.step(actions))
-        ended = mine[2] | mine[3]
-        ends += int(ended.sum())
-        if disabled and ended.any():
-            assert same(ours.reset(options={"reset_mask": ended}), theirs.reset(options={"reset_mask": ended.copy()}))
-    return ends
 
 
 def listed(step: Any) -> tuple[Any, ...]:

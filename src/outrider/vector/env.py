@@ -98,7 +98,9 @@ class VecEnv(Lanes):
         self.check_open()
         options = None if options is None else dict(options)
         masked = options is not None and "reset_mask" in options
-        lanes = check_mask(options.pop("reset_mask"), self.num_envs) if options and masked else self.lanes
+        lanes: Any = self.lanes
+        if options and masked:
+            lanes = check_mask(options.pop("reset_mask"), self.num_envs, begun=self.uses > 0)
         if isinstance(seed, (int, np.integer)):
             seed = [int(seed) + lane for lane in self.lanes]
         if seed is not None:

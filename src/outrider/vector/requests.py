@@ -106,11 +106,17 @@ def _keeps_values(array: np.ndarray, dtype: np.dtype[Any]) -> bool:
     return np.can_cast(array.dtype, dtype, "same_kind")
 
 
-def check_mask(mask: Any, num_envs: int) -> np.ndarray:
+def check_mask(mask: Any, num_envs: int, *, begun: bool) -> np.ndarray:
     """Return the lanes that a reset mask marks.
+
+    Args:
+        mask: to check.
+        num_envs: how many lanes there are.
+        begun: whether anything was asked of them before: lanes without an observation cannot stay as they are.
 
     Raises:
         ConfigError: it is not a bool array [num_envs] with at least one True; a `MaskTypeError` if its type is wrong.
+            Or it leaves lanes out that have not begun.
     """
     typed = isinstance(mask, np.ndarray) and mask.dtype == np.bool_
     if not typed or mask.shape != (num_envs,):
@@ -130,6 +136,15 @@ def check_mask(mask: Any, num_envs: int) -> np.ndarray:
                 found="none: the mask is all False",
                 where="options['reset_mask']",
                 fix="call reset only where a lane has ended, e.g. `if mask.any():`",
+            )
+        )
+    if not (begun or mask.all()):
+        raise ConfigError(
+            explain(
+                expected="all lanes, none of which was ever reset",
+                found=f"lanes {np.flatnonzero(mask).tolist()}",
+                where="options['reset_mask']",
+                fix="call reset() without a mask first",
             )
         )
     return np.flatnonzero(mask)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from gymnasium.vector.utils import batch_space
+
 from outrider.vector.batch_driver import BatchDriver
 from outrider.vector.batched import batch_size, is_pool, refusal
 from outrider.vector.envpool import PoolDriver
@@ -42,6 +44,8 @@ def take_over(env: Any, info_keys: tuple[str, ...], mode: AutoresetMode | None) 
     members = getattr(base, "envs", ())
     if len({id(getattr(member, "unwrapped", member)) for member in members}) < len(members):
         raise refusal("a new environment for each lane", "one instance for several", "env", "make one for each")
+    if getattr(base, "observation_mode", "same") != "same":
+        _check_observations(env, count)
     driver: PoolDriver | ForeignDriver
     driver = PoolDriver(env, count, info_keys) if is_pool(env) else ForeignDriver(env, count, info_keys)
     own = driver.autoreset_mode
@@ -50,3 +54,20 @@ def take_over(env: Any, info_keys: tuple[str, ...], mode: AutoresetMode | None) 
         raise refusal(f"{own}, the mode of {type(env).__name__}", mode, "autoreset_mode", fix)
     _taken.add(base)
     return driver, own
+
+
+def _check_observations(env: Any, count: int) -> None:
+    """Refuse lanes of different observation spaces, as those of environments that are made here are refused.
+
+    Raises:
+        ConfigError: the batched space is not one of `count` equal ones.
+    """
+    one = env.single_observation_space
+    if env.observation_space != batch_space(one, count):
+        raise refusal(
+            f"one observation space for all lanes, of which {one!r} would be {batch_space(one, count)!r}",
+            repr(env.observation_space),
+            "observation space",
+            "make it with observation_mode=(batched space, single space) of bounds that hold for all, or wrap the "
+            "environments so that they declare the same space",
+        )
