@@ -230,11 +230,11 @@ class Ring:
         """Let go of the oldest steps of `lanes` where `counts` more (a number, or int64 [n]) would be too many."""
         index = self._index(lanes)
         tails = self.tails[index]
-        leaving = np.maximum(self.heads[index] + counts - self._shares[index] - tails, 0)
-        most = int(leaving.max())
-        if not most:
+        leaving = self.heads[index] + counts - self._shares[index] - tails
+        if not np.count_nonzero(leaving > 0):
             return
-        amounts = most if are_alike(leaving) else leaving
+        np.maximum(leaving, 0, out=leaving)
+        amounts = int(leaving[0]) if are_alike(leaving) else leaving
         self._let_go(self._parts_from(lanes, tails, amounts))
         if self.frames is not None:
             # Those that the stacks of the oldest steps reach back to stay.
