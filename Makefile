@@ -42,6 +42,7 @@ faults: $(DEV) ## Every fault of an environment, wherever it runs: what is said,
 bench: $(DEV) ## Build the peers' environment beside this folder, then measure side by side
 	PYTHON=$(PYTHON) benchmarks/make_peers.sh
 	$(BIN)/python benchmarks/vector.py
+	$(BIN)/python benchmarks/vector_costs.py
 	$(BIN)/python benchmarks/collect.py
 	$(BIN)/python benchmarks/tails.py
 	$(BIN)/python benchmarks/memory.py

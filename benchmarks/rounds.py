@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,7 @@ class Side:
         arguments: of the script.
         python: interpreter; the peers have their own.
         figures: what its rounds gave, steps per second or seconds.
+        cpu: processor seconds for a million steps in each round, of its process and all that it has started.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Side:
     arguments: list[str]
     python: str = sys.executable
     figures: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
 
     def start(self) -> None:
         """Start the process; it prepares itself and waits."""
@@ -52,14 +54,17 @@ class Side:
         """Let it run for so long and note its figure."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
+        before = cpu_seconds(self._process.pid)
         self._process.stdin.flush()
-        self.figures.append(self._read())
+        told = self._read()
+        self.figures.append(told["figure"])
+        self.cpu.append((cpu_seconds(self._process.pid) - before) / max(told["steps"], 1) * 1e6)
 
-    def _read(self) -> float:
+    def _read(self) -> dict[str, float]:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):
-                return float(json.loads(line)["figure"])
+                return json.loads(line)
         raise RuntimeError(f"{self.name}: the process ended with status {self._process.wait()}")
 
     def stop(self) -> None:
@@ -74,6 +79,24 @@ class Side:
         return statistics.median(self.figures)
 
 
+def cpu_seconds(pid: int) -> float:
+    """Processor seconds so far of a process and of all below it that live, where there is /proc; else 0."""
+    parents: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            # The name of the program, in brackets, may have spaces in it.
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(fields[1])
+            seconds[int(folder.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    total, family = 0.0, [pid]
+    while family:
+        one = family.pop()
+        total += seconds.get(one, 0.0)
+        family += [child for child, parent in parents.items() if parent == one]
+    return total
+
+
 def compare(sides: list[Side], rounds: int, seconds: float) -> None:
     """Let the sides take turns; the first round of each is a warm-up that does not count."""
     for side in sides:
@@ -83,7 +106,7 @@ def compare(sides: list[Side], rounds: int, seconds: float) -> None:
             for side in sides if number % 2 else reversed(sides):
                 side.round(seconds)
         for side in sides:
-            del side.figures[0]
+            del side.figures[0], side.cpu[0]
     finally:
         for side in sides:
             side.stop()
@@ -101,14 +124,14 @@ def serve(step: Callable[[], int], going: Callable[[], AbstractContextManager[ob
     What would go on by itself goes only inside `going()`: a side uses no processor during the rounds of another.
     """
     step()
-    print(json.dumps({"figure": 0}), flush=True)
+    print(json.dumps({"figure": 0, "steps": 0}), flush=True)
     for line in sys.stdin:
         seconds, done = float(line), 0
         with going():
             began = time.perf_counter()
             while (passed := time.perf_counter() - began) < seconds:
                 done += step()
-        print(json.dumps({"figure": done / passed}), flush=True)
+        print(json.dumps({"figure": done / passed, "steps": done}), flush=True)
 
 
 def machine() -> str:

@@ -44,6 +44,21 @@ def noop_pixels() -> gymnasium.Env:
     return Noop((4, 84, 84), "uint8")
 
 
+def noop_376() -> gymnasium.Env:
+    """Observation of 376 doubles, as of a humanoid."""
+    return Noop((376,), "float64")
+
+
+class NoopDict(Noop):
+    """The same with a dict of three leaves: a picture, a vector and a number."""
+
+    def __init__(self) -> None:
+        super().__init__((16, 16, 3), "uint8")
+        vector = spaces.Box(-np.inf, np.inf, (12,), np.float32)
+        self.observation_space = spaces.Dict(picture=self.observation_space, vector=vector, goal=spaces.Discrete(9))
+        self._obs = {"picture": self._obs, "vector": np.zeros(12, np.float32), "goal": np.int64(3)}
+
+
 def cartpole() -> gymnasium.Env:
     """CartPole with the wrappers that Gymnasium gives it."""
     return gymnasium.make("CartPole-v1")
@@ -120,6 +135,8 @@ def slow_reset() -> gymnasium.Env:
 MAKERS: dict[str, Callable[[], gymnasium.Env]] = {
     "noop_small": noop_small,
     "noop_pixels": noop_pixels,
+    "noop_376": noop_376,
+    "noop_dict": NoopDict,
     "cartpole": cartpole,
     "tail_sleeping": tail_sleeping,
     "tail_spinning": tail_spinning,
