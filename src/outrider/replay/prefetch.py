@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from outrider.errors import ClosedError
 
@@ -17,8 +17,8 @@ class Batches(Iterator[Any]):
     """An endless iterator over batches, some of which are assembled ahead; a context manager.
 
     Its thread ends when the iterator is closed or nobody has it any more. A batch that was assembled before the buffer
-    was cleared is not returned. What assembling raises is raised by the `next` that would have returned that batch;
-    the one behind it tries again.
+    was cleared is not returned. Where assembling has failed, it is tried again as soon as somebody asks for that batch,
+    as the buffer may have been filled since; what that raises is raised by `next`, and the one behind it tries again.
 
     Args:
         draw: assembles a batch; returns it with the number of times that the buffer was cleared before.
@@ -61,13 +61,22 @@ class Batches(Iterator[Any]):
         self.close()
 
 
+class _Failure(NamedTuple):
+    """What assembling a batch has raised, and how many had been asked for when it began."""
+
+    error: Exception
+    asked: int
+
+
 class _State:
     """What the thread and the iterator share."""
 
     def __init__(self, draw: Callable[[], tuple[int, Any]], ahead: int) -> None:
         self._draw = draw
         self._ahead = ahead
-        self._ready: deque[tuple[int, Any, Exception | None]] = deque()
+        self._ready: deque[tuple[int, Any, _Failure | None]] = deque()
+        # How many batches have been asked for.
+        self._asked = 0
         # Reentrant: the iterator may die in a garbage collection of the thread that holds it.
         self._changed = threading.Condition()
         self._closed = False
@@ -75,11 +84,12 @@ class _State:
     def run(self) -> None:
         """Assemble batches until closed."""
         while self._wait_for_room():
-            item: tuple[int, Any, Exception | None]
+            item: tuple[int, Any, _Failure | None]
+            asked = self._asked
             try:
                 item = (*self._draw(), None)
             except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for the next batch
-                item = (0, None, error)
+                item = (0, None, _Failure(error, asked))
             with self._changed:
                 self._ready.append(item)
                 self._changed.notify_all()
@@ -93,15 +103,20 @@ class _State:
             return not self._closed
 
     def take(self) -> tuple[int, Any, Exception | None]:
-        """Wait for the oldest batch that is ready, and remove it."""
+        """Wait for the oldest batch that is ready, and remove it; or for what its assembling has raised."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._ready)
-            if self._closed:
-                msg = "the batches are closed; ask the buffer for new ones with replay.batches(size)"
-                raise ClosedError(msg)
-            item = self._ready.popleft()
-            self._changed.notify_all()
-            return item
+            self._asked += 1
+            while True:
+                self._changed.wait_for(lambda: self._closed or self._ready)
+                if self._closed:
+                    msg = "the batches are closed; ask the buffer for new ones with replay.batches(size)"
+                    raise ClosedError(msg)
+                number, batch, failure = self._ready.popleft()
+                self._changed.notify_all()
+                if failure is None:
+                    return number, batch, None
+                if failure.asked == self._asked:
+                    return number, batch, failure.error
 
     def close(self) -> None:
         """Let the thread end."""
