@@ -23,6 +23,7 @@ class SourceConformance(VecEnvConformance):
     cannot do (see `outrider.testing.subject.Subject`).
 
     Example:
+        >>> from gymnasium.vector import AutoresetMode, SyncVectorEnv
         >>> class TestSyncVectorEnv(SourceConformance):
         ...     mode = AutoresetMode.SAME_STEP
         ...
