@@ -128,8 +128,6 @@ class UniformDraws(WithoutPriorities):
     def draw(self, count: int, rng: np.random.Generator, accepts: Accepts | None) -> tuple[np.ndarray, np.ndarray]:
         """See `Draws.draw`."""
         ring = self._ring
-        if not len(ring):
-            raise too_few(0, 1, "steps to draw from")
         if accepts is None:
             return self._propose(count, rng), np.ones(count)
 
@@ -142,7 +140,10 @@ class UniformDraws(WithoutPriorities):
 
     def _propose(self, count: int, rng: np.random.Generator) -> np.ndarray:
         ring = self._ring
-        if ring.is_even:
+        is_even = ring.is_even
+        if ring.heads[0] == ring.tails[0] if is_even else not len(ring):
+            raise too_few(0, 1, "steps to draw from")
+        if is_even:
             return rng.integers(ring.tails[0] * ring.num_envs, ring.heads[0] * ring.num_envs, count)
         return among(ring.tails, ring.heads, count, rng)
 
