@@ -1,8 +1,9 @@
 """Collectors that fill a replay buffer."""
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -66,3 +67,39 @@ def test_a_buffer_for_other_rows_is_refused_before_anything_is_stepped():
         assert collector.stats.steps == 0
         # Fewer lanes than the buffer has room for are no harm.
         assert other.fill(collector.new_replay(100), 10) == 10
+
+
+def test_two_collectors_with_the_same_ids_are_not_joined():
+    with ExitStack() as stack:
+        envs = [stack.enter_context(outrider.make_vec("Pendulum-v1", 2)) for _ in range(2)]
+        policy = outrider.RandomPolicy(envs[0].single_action_space)
+        first, second = (outrider.Collector(one, policy, seed=seed) for seed, one in enumerate(envs))
+        replay = first.new_replay(10_000, seed=0)
+        joined = []
+        for _ in range(20):
+            for collector in (first, second):
+                rollout = collector.rollout(10)
+                replay.extend(rollout)
+                joined.append(rollout.flatten())
+        whole = outrider.ReplayBuffer(10_000, replay.spec)
+        whole.extend(outrider.Steps.concatenate(joined))
+    for buffer in (replay, whole):
+        buffer.check()
+        steps = everything(buffer)
+        # In one step the velocity changes by 1.05 at most.
+        assert np.abs(steps.next_obs[:, 2] - steps.obs[:, 2]).max() < 1.06
+
+
+def test_infos_that_the_buffer_has_not_are_left_out():
+    plan = outrider.Envs("Taxi-v3" if "Taxi-v3" in gymnasium.registry else "Taxi-v4", 4, info_keys=("prob",))
+    with (
+        outrider.make_vec(plan) as envs,
+        outrider.Collector(envs, outrider.RandomPolicy(envs.single_action_space), seed=0) as collector,
+    ):
+        replay = collector.new_replay(1000)
+        assert collector.fill(replay, 101) == len(replay) == 101
+        rollout = collector.rollout(20)
+        with_infos = outrider.ReplayBuffer(1000, outrider.StepSpec.of(rollout))
+        assert with_infos.extend(rollout) == 80
+        assert collector.fill(with_infos, 50) == 50
+        assert everything(with_infos).info.keys() == {"prob", "_prob"}

@@ -8,7 +8,7 @@ import torch
 
 import outrider
 from helpers.plain_rows import assert_equal
-from helpers.replay_model import Streams
+from helpers.replay_model import Step, Streams
 from outrider.errors import ReplayError
 from outrider.records import Steps
 from outrider.spec import RaggedSpec
@@ -77,7 +77,7 @@ def test_nothing_goes_on_behind_a_reload(tmp_path):
     streams = Streams(1, np.random.default_rng(0))
     view = outrider.Transitions(n_step=3, gamma=0.99)
     replay = outrider.ReplayBuffer(10, streams.spec(), view=view)
-    steps = [dataclasses.replace(streams.step(0), episode=1, step=number, end="run") for number in range(4)]
+    steps = [Step(0, 1, at, 10 + at, 11 + at, "run", 0) for at in range(4)]
     record = dataclasses.replace(streams.record(steps), reward=np.ones(4))
     replay.extend(record[:2])
     replay.save(tmp_path / "file")

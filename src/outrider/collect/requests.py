@@ -71,7 +71,7 @@ def check_rows(expected: StepSpec, found: StepSpec) -> None:
     Raises:
         ConfigError: a column differs in structure, shape or dtype; names the first one. Or there are more lanes.
     """
-    for name in ("obs", "action", "reward", "extras", "info", "obs_info", "num_envs"):
+    for name in ("obs", "action", "reward", "extras", "num_envs"):
         ours, theirs = getattr(expected, name), getattr(found, name)
         if theirs > ours if name == "num_envs" else theirs != ours:
             raise ConfigError(

@@ -12,6 +12,7 @@ from outrider.replay.frames import Pick
 from outrider.replay.gathering import observations
 from outrider.replay.leaves import Leaves
 from outrider.replay.ring import Ring, as_array
+from outrider.replay.sparse import same_rows
 from outrider.spec import check_batch
 from outrider.tree import Tree
 
@@ -25,9 +26,6 @@ WHERE = "add(...)"
 COLUMNS = ("action", "extras", "info", "obs_info")
 
 FLOAT64, INT64, BOOL = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
-
-SMALL = 4096
-"""Bytes up to which observations are compared as such, which costs less than a call of NumPy's."""
 
 
 class Adder:
@@ -135,21 +133,11 @@ class Adder:
         Otherwise somebody has reset the environment in between, and nobody may join the two.
         """
         ring = self._ring
-        there = self._obs if ring.frames is None else tree.leaves(observations(ring, as_array(rows)))
-        same: np.ndarray | None = None
-        for leaf, given in zip(there, leaves, strict=False):
-            here = leaf[rows] if ring.frames is None else leaf
-            if here.nbytes < SMALL and not here.dtype.hasobject and here.tobytes() == given.tobytes():
-                continue
-            if not np.array_equal(here, given):
-                # NaN is not equal to itself, but the same bytes are the same observation.
-                alike = np.array([_same(a, b) for a, b in zip(here, given, strict=True)], np.bool_)
-                same = alike if same is None else same & alike
-        return same
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a.tobytes() == b.tobytes() if isinstance(a, (np.ndarray, np.generic)) else bool(a == b)
+        if ring.frames is None:
+            there = [leaf[rows] for leaf in self._obs]
+        else:
+            there = tree.leaves(observations(ring, as_array(rows)))
+        return same_rows(there, leaves[: len(there)])
 
 
 def _column(values: Any, wanted: np.dtype[Any], shape: tuple[int, ...], name: str) -> Any:

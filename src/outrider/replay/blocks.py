@@ -59,7 +59,8 @@ class Blocks:
         """Write a block, of no more steps than fit into every lane."""
         ring, count, length = self._ring, self._ring.num_envs, rollout.length
         everyone, frames = ring.everyone, self._ring.frames
-        ring.join(everyone, rollout.episode_id[0], rollout.step[0])
+        first = Pick(tree.take(rollout.obs, 0), everyone)
+        ring.join(everyone, (rollout.episode_id[0], rollout.step[0]), first)
         ring.make_room(everyone, length)
         start = int(ring.heads[0]) * count % ring.rows
         columns, obs, obs_info = leaves
@@ -125,7 +126,7 @@ def require_joined(ring: Ring, chosen: Pick, lanes: np.ndarray, ids: tuple[np.nd
     Raises:
         SpecError: names the lane and the step.
     """
-    goes_on = np.flatnonzero(ring.continues(lanes, *ids))
+    goes_on = np.flatnonzero(ring.continues(lanes, ids, chosen))
     if ring.frames is not None and len(goes_on):
         joined = lanes[goes_on]
         newest = Pick(observations(ring, ring.row_of(joined, ring.heads[joined] - 1)), np.arange(len(joined)))

@@ -114,7 +114,8 @@ class ReplayBuffer:
         """Add all steps of a record, copied; return how many.
 
         Steps of a lane that do not continue what came before them cut the episode there, as do those within a record.
-        Rows that are not valid are left out.
+        Rows that are not valid are left out, and so are infos that the spec has not (that of a collector has none:
+        `StepSpec.of(rollout)` has those of the rollout).
 
         Raises:
             SpecError: its columns are not those of the spec; nothing is added then.

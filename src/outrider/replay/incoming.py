@@ -16,7 +16,7 @@ from outrider.replay.blocks import Blocks, require_joined
 from outrider.replay.frames import Frames, Pick
 from outrider.replay.leaves import Leaves
 from outrider.replay.ring import FLAGS, NUMBERS, Ring, are_alike
-from outrider.replay.sparse import rows_of
+from outrider.replay.sparse import rows_of, same_rows
 from outrider.spec import check_batch
 from outrider.tree import Tree
 
@@ -91,7 +91,7 @@ class Writer:
                     fix="extend with the record as it was before `.torch()`",
                 )
             )
-        columns = self._columns.of({name: getattr(record, name) for name in CHECKED}, leading, where)
+        columns = self._columns.of({name: self._column(record, name) for name in CHECKED}, leading, where)
         with_last = (obs_rows, *leading[1:])
         try:
             found = self._obs.of(obs, with_last, where)
@@ -104,7 +104,14 @@ class Writer:
             if state is not None:
                 check_batch({"state": self._ring.spec.state}, {"state": state}, with_last, where)
         infos = leading if isinstance(record, Steps) else with_last
-        return columns, found, self._obs_info.of(record.obs_info, infos, f"{where} at 'obs_info'")
+        return columns, found, self._obs_info.of(self._column(record, "obs_info"), infos, f"{where} at 'obs_info'")
+
+    def _column(self, record: Rollout | Steps, name: str) -> Tree:
+        """A column of a record; of infos those that the ring has: which there are, and their dtypes, may change."""
+        column = getattr(record, name)
+        if name not in ("info", "obs_info"):
+            return column
+        return {key: column[key] for key in getattr(self._ring.spec, name) if key in column}
 
     def _is_block(self, rollout: Rollout) -> bool:
         """Whether it has a valid step of every lane, in order, at each time, and all lanes stand together."""
@@ -176,6 +183,7 @@ class Writer:
         )
         used, lane, following = steps.obs_rows_used()[order], lanes[order], steps.next_index[order]
         stops = _stops(lane, episode, step, steps.ended[order])
+        self._stop_at_others(stops, steps, order, used)
         goes_on = np.flatnonzero(~stops)
         who = env_id[goes_on], step[goes_on]
         frames.require_shifted(Pick(steps.obs_rows, used[goes_on + 1]), Pick(steps.obs_rows, used[goes_on]), who, where)
@@ -195,19 +203,20 @@ class Writer:
         lane, episode, step = lanes[order], steps.episode_id[order], steps.step[order]
         present, firsts, counts = np.unique(lane, return_index=True, return_counts=True)
         lasts = firsts + counts - 1
-        ring.join(present, episode[firsts], step[firsts])
+        used = steps.obs_rows_used()[order]
+        ring.join(present, (episode[firsts], step[firsts]), Pick(steps.obs_rows, used[firsts]))
         ring.make_room(present, counts)
         ranks = np.arange(len(order)) - np.repeat(firsts, counts)
         rows = ring.row_of(lane, ring.heads[lane] + ranks)
         for name in COLUMNS:
-            _copy(ring.columns[name], getattr(steps, name), rows, order)
-        used = steps.obs_rows_used()[order]
+            _copy(ring.columns[name], self._column(steps, name), rows, order)
         ring.put_obs(rows, Pick(steps.obs_rows, used))
         if ring.states is not None and steps.state_rows is not None:
             ring.states.keep(rows, step, steps.state_rows, used)
         ended = steps.ended[order]
         # Whatever is not continued by the step behind it is cut, but for the newest of a lane.
         stops = _stops(lane, episode, step, ended)
+        self._stop_at_others(stops, steps, order, used)
         if ring.frames is not None:
             begins = np.roll(stops, 1)
             begins[firsts] = ~ring.open[present]
@@ -220,6 +229,17 @@ class Writer:
             behind = ring.row_of(lane[runs], ring.heads[lane[runs]] + counts[~ended[lasts]])
             ring.put_obs(behind, Pick(steps[order[runs]].next_obs, np.arange(len(runs))))
         ring.arrive(present, counts, (episode[lasts], step[lasts], ~ended[lasts]))
+
+    @staticmethod
+    def _stop_at_others(stops: np.ndarray, steps: Steps, order: np.ndarray, used: np.ndarray) -> None:
+        """Let stop, too, what is followed by another observation than it led to: ids of two collectors are the same."""
+        apart = np.flatnonzero(~stops[:-1] & (steps.next_index[order[:-1]] != used[1:]))
+        if len(apart):
+            ours = tree.leaves(steps[order[apart]].next_obs)
+            theirs = [rows_of(leaf, used[apart + 1]) for leaf in tree.leaves(steps.obs_rows)]
+            same = same_rows(ours, theirs)
+            if same is not None:
+                stops[apart[~same]] = True
 
     def _finals(self, steps: Steps, chosen: np.ndarray, rows: np.ndarray) -> None:
         """Keep what was seen after the steps `chosen`, which stand in `rows`."""

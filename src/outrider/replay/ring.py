@@ -16,7 +16,7 @@ from outrider import tree
 from outrider.errors import ConfigError, explain
 from outrider.records.step_spec import StepSpec
 from outrider.replay.frames import Frames, Pick
-from outrider.replay.sparse import ABSENT, Sparse, rows_of
+from outrider.replay.sparse import ABSENT, Sparse, rows_of, same_rows
 from outrider.replay.states import States
 from outrider.replay.storage import Storage, allocate
 from outrider.spec import LeafSpec, row_nbytes
@@ -187,18 +187,30 @@ class Ring:
 
     # -- what changes it ---------------------------------------------------------------------------------------------
 
-    def join(self, lanes: np.ndarray, episode: np.ndarray, step: np.ndarray) -> None:
-        """Steps of `lanes` are about to come, with these ids and indices: cut the episodes that they do not continue.
-
-        All int64 [n].
-        """
-        broken = self.open[lanes] & ~self.continues(lanes, episode, step)
+    def join(self, lanes: np.ndarray, ids: tuple[np.ndarray, np.ndarray], first: Pick) -> None:
+        """Steps of `lanes` are about to come: cut the episodes that they do not continue; see `continues`."""
+        broken = self.open[lanes] & ~self.continues(lanes, ids, first)
         if broken.any():
             self.cut(lanes[broken])
 
-    def continues(self, lanes: np.ndarray, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
-        """Whether steps with these ids and indices, int64 [n], go on where `lanes`, int64 [n], stand: bool [n]."""
-        found: np.ndarray = self.open[lanes] & (self._episode[lanes] == episode) & (self._step[lanes] + 1 == step)
+    def continues(self, lanes: np.ndarray, ids: tuple[np.ndarray, np.ndarray], first: Pick) -> np.ndarray:
+        """Whether steps go on where `lanes`, int64 [n], stand: bool [n].
+
+        Ids alone do not say so: those of two collectors are the same.
+
+        Args:
+            lanes: distinct.
+            ids: episode_id and step of the first ones, int64 [n] each.
+            first: the observations that they were taken from.
+        """
+        found: np.ndarray = self.open[lanes] & (self._episode[lanes] == ids[0]) & (self._step[lanes] + 1 == ids[1])
+        if found.any():
+            stand = self.row_of(lanes, self.heads[lanes])
+            given = _rows(first.obs, first.rows) if self.frames is None else self.frames.newest(first)
+            # Keys may come in another order than those of the spec.
+            matched = tree.map(lambda _, leaf: leaf, self.obs, given)
+            same = same_rows(tree.leaves(_rows(self.obs, stand)), tree.leaves(matched))
+            found = found if same is None else found & same
         return found
 
     def put_obs(self, rows: np.ndarray, chosen: Pick) -> None:
@@ -389,3 +401,7 @@ def as_array(rows: Any) -> np.ndarray:
 def are_alike(numbers: np.ndarray) -> bool:
     """Whether all are the same; to count costs a fraction of `all`."""
     return int(np.count_nonzero(numbers == numbers[0])) == len(numbers)
+
+
+def _rows(obs: Tree, rows: np.ndarray) -> Tree:
+    return tree.map(lambda leaf: rows_of(leaf, rows), obs)

@@ -12,10 +12,13 @@ from outrider.replay.storage import Storage, allocate
 from outrider.spec import row_nbytes
 from outrider.tree import Tree
 
-__all__ = ["ABSENT", "UNKNOWN", "Sparse", "rows_of"]
+__all__ = ["ABSENT", "UNKNOWN", "Sparse", "rows_of", "same_rows"]
 
 ABSENT, UNKNOWN = -1, -2
 """In place of a slot: the row has no value; it ought to have one, but nobody knows it."""
+
+SMALL = 4096
+"""Bytes up to which rows are compared as such, which costs less than a call of NumPy's."""
 
 LEAST = 64
 """Slots that a table has at least."""
@@ -144,3 +147,28 @@ def rows_of(leaf: Any, rows: np.ndarray) -> np.ndarray:
         return leaf.take(rows, 0)
     found: np.ndarray = leaf[rows]
     return found
+
+
+def same_rows(here: list[Any], there: list[Any]) -> np.ndarray | None:
+    """Which rows are equal in all leaves, [n, ...] each: bool [n], or None where all are. NaN equals itself."""
+    same: np.ndarray | None = None
+    for ours, theirs in zip(here, there, strict=True):
+        if not ours.dtype.hasobject:
+            if ours.nbytes < SMALL and ours.tobytes() == theirs.tobytes():
+                continue
+            if np.array_equal(ours, theirs):
+                continue
+        # NaN is not equal to itself, but the same bytes are the same observation.
+        alike = np.array([_same(a, b) for a, b in zip(ours, theirs, strict=True)], np.bool_)
+        same = alike if same is None else same & alike
+    return same
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, (np.ndarray, np.generic)):
+        return bool(a.shape == b.shape) and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(value, b[key]) for key, value in a.items())
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(a == b)
