@@ -11,8 +11,8 @@ from outrider.errors import ConfigError, SpecError, explain
 from outrider.replay.frames import Pick
 from outrider.replay.gathering import observations
 from outrider.replay.leaves import Leaves
-from outrider.replay.ring import Ring, as_array
-from outrider.replay.sparse import same_rows
+from outrider.replay.ring import Ring
+from outrider.replay.sparse import as_array, same_rows
 from outrider.spec import check_batch
 from outrider.tree import Tree
 

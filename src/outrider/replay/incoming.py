@@ -15,8 +15,8 @@ from outrider.records.steps import Steps
 from outrider.replay.blocks import Blocks, require_joined
 from outrider.replay.frames import Frames, Pick
 from outrider.replay.leaves import Leaves
-from outrider.replay.ring import FLAGS, NUMBERS, Ring, are_alike
-from outrider.replay.sparse import rows_of, same_rows
+from outrider.replay.ring import FLAGS, NUMBERS, Ring
+from outrider.replay.sparse import are_alike, rows_of, same_rows
 from outrider.spec import check_batch
 from outrider.tree import Tree
 

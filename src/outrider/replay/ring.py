@@ -16,13 +16,13 @@ from outrider import tree
 from outrider.errors import ConfigError, explain
 from outrider.records.step_spec import StepSpec
 from outrider.replay.frames import Frames, Pick
-from outrider.replay.sparse import ABSENT, Sparse, rows_of, same_rows
+from outrider.replay.sparse import ABSENT, Sparse, are_alike, as_array, rows_of, same_rows
 from outrider.replay.states import States
 from outrider.replay.storage import Storage, allocate
 from outrider.spec import LeafSpec, row_nbytes
 from outrider.tree import Tree
 
-__all__ = ["FLAGS", "NUMBERS", "Listener", "Ring", "are_alike", "as_array", "column_specs"]
+__all__ = ["FLAGS", "NUMBERS", "Listener", "Ring", "column_specs"]
 
 FLAGS = ("terminated", "truncated", "cut")
 NUMBERS = ("episode_id", "step", "version")
@@ -206,26 +206,26 @@ class Ring:
         found: np.ndarray = self.open[lanes] & (self._episode[lanes] == ids[0]) & (self._step[lanes] + 1 == ids[1])
         if found.any():
             stand = self.row_of(lanes, self.heads[lanes])
-            given = _rows(first.obs, first.rows) if self.frames is None else self.frames.newest(first)
+            here = tree.map(lambda leaf: rows_of(leaf, stand), self.obs)
             # Keys may come in another order than those of the spec.
-            matched = tree.map(lambda _, leaf: leaf, self.obs, given)
-            same = same_rows(tree.leaves(_rows(self.obs, stand)), tree.leaves(matched))
+            given = tree.map(lambda _, leaf: leaf, self.obs, self.stored(first))
+            same = same_rows(tree.leaves(here), tree.leaves(given))
             found = found if same is None else found & same
         return found
 
+    def stored(self, chosen: Pick) -> Tree:
+        """What rows store of observations: copies, a tree [n, ...]."""
+        if self.frames is None:
+            return tree.map(lambda leaf: rows_of(leaf, chosen.rows), chosen.obs)
+        return self.frames.newest(chosen)
+
     def put_obs(self, rows: np.ndarray, chosen: Pick) -> None:
         """Store observations in `rows`, int64 [n]."""
-        if self.frames is None:
-            tree.map(lambda leaf, given: leaf.__setitem__(rows, rows_of(given, chosen.rows)), self.obs, chosen.obs)
-        else:
-            tree.put(self.obs, rows, self.frames.newest(chosen))
+        tree.put(self.obs, rows, self.stored(chosen))
 
     def put_finals(self, rows: np.ndarray, chosen: Pick) -> None:
         """Store the true last observations behind the steps in `rows`, int64 [n]."""
-        if self.frames is None:
-            self.finals.put(rows, tree.map(lambda leaf: rows_of(leaf, chosen.rows), chosen.obs))
-        else:
-            self.finals.put(rows, self.frames.newest(chosen))
+        self.finals.put(rows, self.stored(chosen))
 
     def cut(self, lanes: np.ndarray) -> None:
         """Cut the running episodes of `lanes`, int64 [n], behind their newest steps; those that run none are passed."""
@@ -391,17 +391,3 @@ class Ring:
         runs = self.finals.at[newest] == ABSENT
         assert (self.open[sizes > 0] == runs).all(), "a lane does not know whether its episode runs"
         assert not self.open[sizes == 0].any(), "an episode runs in an empty lane"
-
-
-def as_array(rows: Any) -> np.ndarray:
-    """Rows as int64 [n], also where they are a slice."""
-    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-
-
-def are_alike(numbers: np.ndarray) -> bool:
-    """Whether all are the same; to count costs a fraction of `all`."""
-    return int(np.count_nonzero(numbers == numbers[0])) == len(numbers)
-
-
-def _rows(obs: Tree, rows: np.ndarray) -> Tree:
-    return tree.map(lambda leaf: rows_of(leaf, rows), obs)

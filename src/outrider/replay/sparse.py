@@ -12,7 +12,7 @@ from outrider.replay.storage import Storage, allocate
 from outrider.spec import row_nbytes
 from outrider.tree import Tree
 
-__all__ = ["ABSENT", "UNKNOWN", "Sparse", "rows_of", "same_rows"]
+__all__ = ["ABSENT", "UNKNOWN", "Sparse", "are_alike", "as_array", "rows_of", "same_rows"]
 
 ABSENT, UNKNOWN = -1, -2
 """In place of a slot: the row has no value; it ought to have one, but nobody knows it."""
@@ -172,3 +172,13 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(_same, a, b))
     return bool(a == b)
+
+
+def as_array(rows: Any) -> np.ndarray:
+    """Rows as int64 [n], also where they are a slice."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+
+
+def are_alike(numbers: np.ndarray) -> bool:
+    """Whether all are the same; to count costs a fraction of `all`."""
+    return int(np.count_nonzero(numbers == numbers[0])) == len(numbers)
