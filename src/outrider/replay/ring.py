@@ -189,8 +189,8 @@ class Ring:
 
     def join(self, lanes: np.ndarray, ids: tuple[np.ndarray, np.ndarray], first: Pick) -> None:
         """Steps of `lanes` are about to come: cut the episodes that they do not continue; see `continues`."""
-        broken = self.open[lanes] & ~self.continues(lanes, ids, first)
-        if broken.any():
+        broken = self.open[self._index(lanes)] & ~self.continues(lanes, ids, first)
+        if np.count_nonzero(broken):
             self.cut(lanes[broken])
 
     def continues(self, lanes: np.ndarray, ids: tuple[np.ndarray, np.ndarray], first: Pick) -> np.ndarray:
@@ -203,8 +203,9 @@ class Ring:
             ids: episode_id and step of the first ones, int64 [n] each.
             first: the observations that they were taken from.
         """
-        found: np.ndarray = self.open[lanes] & (self._episode[lanes] == ids[0]) & (self._step[lanes] + 1 == ids[1])
-        if found.any():
+        index = self._index(lanes)
+        found: np.ndarray = self.open[index] & (self._episode[index] == ids[0]) & (self._step[index] + 1 == ids[1])
+        if np.count_nonzero(found):
             stand = self.row_of(lanes, self.heads[lanes])
             here = tree.map(lambda leaf: rows_of(leaf, stand), self.obs)
             # Keys may come in another order than those of the spec.
