@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_foreign_files_are_refused(tmp_path):
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
     with pytest.raises(ReplayError, match=r"meta\.json"):
         archive.Reader(tmp_path / "other.npz")
-    with pytest.raises(ReplayError, match="No such file"):
+    with pytest.raises(ReplayError, match="none of that name"):
         archive.Reader(tmp_path / "nothing")
 
 
@@ -141,3 +142,44 @@ def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path):
     assert names(tmp_path) == ["file"]
     with archive.Reader(path) as reader:
         assert reader.meta["number"] == 2
+
+
+def test_writers_of_one_file_wait_for_each_other(tmp_path):
+    path = tmp_path / "file"
+
+    def save(number):
+        for _ in range(20):
+            write(path, number)
+
+    threads = [threading.Thread(target=save, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    seen = set()
+    while any(thread.is_alive() for thread in threads):
+        if path.exists():
+            with archive.Reader(path) as reader:
+                seen.add(reader.meta["number"])
+                reader.array("long")
+    for thread in threads:
+        thread.join()
+    assert seen <= {1, 2}
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_link_stays_one_and_a_mode_stays(tmp_path):
+    path, link = tmp_path / "file", tmp_path / "link"
+    write(path)
+    path.chmod(0o600)
+    link.symlink_to(path)
+    write(link, 2)
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with archive.Reader(path) as reader:
+        assert reader.meta["number"] == 2
+
+
+def test_places_that_are_none_are_refused(tmp_path):
+    write(tmp_path / "file")
+    for bad in ("", ".", "/", tmp_path, tmp_path / "file" / "x", tmp_path / ("long" * 80)):
+        with pytest.raises(ReplayError):
+            write(bad)

@@ -101,7 +101,7 @@ def test_rows_say_which_buffer_they_are_of():
     assert batch.obs["a"].shape == batch.next_obs["a"].shape == (40, 2)
     assert batch.extras["log_prob"].shape == (40,)
     assert len(mix) == 120
-    assert (batch.index // 3 < 40).all()
+    assert ((batch.index & ((1 << mix.shift) - 1)) < 40).all()
 
 
 def test_priorities_reach_the_buffer_that_a_row_is_of():
@@ -109,13 +109,13 @@ def test_priorities_reach_the_buffer_that_a_row_is_of():
     mix = Mix((first, second), (0.5, 0.5))
     serials = np.arange(40)
     # Priorities that tell step and buffer: only step 3 of the first and step 5 of the second stay above zero.
-    index = np.concatenate([serials * 2, serials * 2 + 1])
+    index = np.concatenate([serials, serials | (1 << mix.shift)])
     priorities = np.zeros(80)
     priorities[[3, 40 + 5]] = 1
     order = np.random.default_rng(0).permutation(80)
     assert mix.update(index[order], priorities[order]) == 0
     batch = mix.sample(20)
-    assert set(batch.index.tolist()) == {3 * 2, 5 * 2 + 1}
+    assert set(batch.index.tolist()) == {3, 5 | (1 << mix.shift)}
     for source, serial in ((first, 3), (second, 5)):
         assert set(source.sample(10).index.tolist()) == {serial}
         source.check()
@@ -208,12 +208,13 @@ def test_batches_of_every_view_are_joined(view, nesting):
         buffers.append(ReplayBuffer(300, streams.spec(), view=view, seed=seed))
         buffers[-1].extend(streams.rollout(80)[0])
     states = [one._rng.bit_generator.state for one in buffers]
-    batch = Mix(buffers, (0.25, 0.75)).sample(8)
+    mix = Mix(buffers, (0.25, 0.75))
+    batch = mix.sample(8)
     for one, state in zip(buffers, states, strict=True):
         one._rng.bit_generator.state = state
     parts = [one.sample(count) for one, count in zip(buffers, (2, 6), strict=True)]
     assert len(batch) == 8
-    assert (batch.index == np.concatenate([parts[0].index * 2, parts[1].index * 2 + 1])).all()
+    assert (batch.index == np.concatenate([parts[0].index, parts[1].index | (1 << mix.shift)])).all()
     if isinstance(view, WholeEpisodes):
         batch, parts = batch.episodes, [part.episodes for part in parts]
         batch.check()
@@ -223,3 +224,24 @@ def test_batches_of_every_view_are_joined(view, nesting):
     for name in ("obs", "action", "reward", "terminated"):
         pieces = [getattr(part, name) for part in parts]
         assert_equal(getattr(batch, name), tree.concatenate(pieces, samples))
+
+
+def test_an_index_of_a_mix_is_of_no_step_of_the_second_buffer_itself():
+    first, second = (buffer(mark, sampler=Prioritized()) for mark in (1, 2))
+    mix = Mix((first, second), (0.5, 0.5))
+    index = mix.sample(10).index
+    of_first = mix.source_of(index) == 0
+    # Those of the first one are its own.
+    assert first.update(index[of_first], np.ones(5)) == 0
+    with pytest.raises(ConfigError, match="index"):
+        second.update(index[~of_first], np.ones(5))
+
+
+def test_mixes_of_mixes_know_their_sources():
+    inner = Mix((buffer(1), buffer(2)), (0.5, 0.5))
+    mix = Mix((inner, buffer(3)), (0.5, 0.5))
+    batch = mix.sample(8)
+    assert mix.source_of(batch.index).tolist() == [0] * 4 + [1] * 4
+    assert inner.source_of(batch.index[:4]).tolist() == [0, 0, 1, 1] == (batch.action[:4] - 1).tolist()
+    with pytest.raises(ConfigError, match="but not of mixes"):
+        Mix((mix, buffer(3)), (0.5, 0.5))

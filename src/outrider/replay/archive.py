@@ -6,10 +6,13 @@ carry checksums, and its table of contents is written last, so that a torn file 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +25,9 @@ __all__ = ["Reader", "Writer", "write"]
 
 FORMAT, VERSION = "outrider replay buffer", 1
 META = "meta.json"
+DAMAGE = (OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile)
+"""What comes of reading a file with bits that were changed."""
+
 CHUNK = 1 << 24
 """Bytes that are read or written at a time, so that no array has to be held twice."""
 
@@ -36,23 +42,56 @@ def write(path: str | os.PathLike[str], fill: Callable[[Writer], dict[str, Any]]
     Raises:
         ReplayError: the file cannot be written; what was there before still is.
     """
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.partial")
+    # Not the link, but what it points to, is replaced.
+    target = Path(os.path.realpath(path))
     try:
-        with partial.open("wb") as file:
+        if not target.name or target.is_dir():
+            raise IsADirectoryError(target)
+        with _partial(target) as (file, partial):
             with zipfile.ZipFile(file, "w") as archive:
                 meta = fill(Writer(archive)) | {"format": FORMAT, "format_version": VERSION}
                 archive.writestr(META, json.dumps(meta, allow_nan=False))
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(target)
-    except BaseException as error:
-        partial.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _refused(
-                "a place where the file can be written", f"{error}", target, "free space, or choose another"
-            ) from error
-        raise
+            if target.exists():
+                shutil.copymode(target, partial)
+            partial.replace(target)
+    except OSError as error:
+        found = f"{type(error).__name__}: {error}"
+        raise _refused(
+            "a place where the file can be written", found, target, "free space, or choose another"
+        ) from error
+
+
+@contextmanager
+def _partial(target: Path) -> Iterator[tuple[Any, Path]]:
+    """The file that is to replace `target`, empty, and its name; removed if the block fails.
+
+    Another writer of the same one waits until this one has finished or died.
+    """
+    name = target.with_name(f".{target.name}.partial")
+    with _locked(name) as file:
+        try:
+            file.truncate(0)
+            yield file, name
+        except BaseException:
+            name.unlink(missing_ok=True)
+            raise
+
+
+def _locked(name: Path) -> Any:
+    """Open a file, made if there is none, that nobody else has locked."""
+    while True:
+        file = os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Who had the lock before may have moved the file to its place, or removed it.
+            if name.exists() and name.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
 
 
 class Writer:
@@ -89,7 +128,9 @@ class Reader:
         self._path = Path(path)
         try:
             self._archive = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile) as error:
+        except FileNotFoundError as error:
+            raise _refused("a file", "none of that name", self._path, "look at the path") from error
+        except DAMAGE as error:
             raise self._torn(error) from error
         try:
             self.meta = self._describe()
@@ -101,7 +142,7 @@ class Reader:
         try:
             meta: dict[str, Any] = json.loads(self._archive.read(META))
             found = meta["format"], meta["format_version"]
-        except (KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
+        except (TypeError, *DAMAGE) as error:
             raise self._torn(error) from error
         if found[0] != FORMAT or found[1] != VERSION:
             expected = f"a file of format '{FORMAT}', version {VERSION}"
@@ -132,7 +173,7 @@ class Reader:
                     _read(entry, data[start : start + CHUNK])
                 # The checksum is looked at when the end is read.
                 entry.read(1)
-        except (KeyError, OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        except DAMAGE as error:
             raise self._torn(error) from error
 
     def array(self, name: str) -> np.ndarray:
@@ -144,7 +185,7 @@ class Reader:
         try:
             with self._archive.open(f"{name}.npy") as entry:
                 shape, dtype = self._header(entry)
-        except (KeyError, OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        except DAMAGE as error:
             raise self._torn(error) from error
         found = np.zeros(shape, dtype)
         self.into(name, found)

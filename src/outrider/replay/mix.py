@@ -22,6 +22,11 @@ __all__ = ["Mix", "Source"]
 COLUMNS = ("obs", "action", "reward", "extras", "state", "info", "obs_info")
 
 
+SERIAL_BITS, MOST_BITS = 48, 56
+"""Bits of an index that are left to the serial numbers of buffers, and where the number of a source may stand at most.
+Above them, so that an index that is given to a buffer by mistake is of no step there, but for the first one's own."""
+
+
 class Source(Protocol):
     """What can be mixed: replay buffers, and mixes."""
 
@@ -50,6 +55,9 @@ class Mix:
     A batch has the rows of the first buffer, then those of the second, and so on. In its `index` is also which buffer a
     row is of: `mix.source_of(batch.index)`. Weights are those of each buffer, over the maximum of its own rows.
 
+    Attributes:
+        shift: the bit of an index from which on the number of the buffer stands.
+
     Args:
         sources: the buffers, of the same columns and with equal views.
         fractions: of the samples, each above 0; their sum is 1.
@@ -77,6 +85,16 @@ class Mix:
         self.spec, self.view = self.sources[0].spec, self.sources[0].view
         for number, source in enumerate(self.sources[1:], 1):
             _check_same(self.sources[0], source, number)
+        self.shift = 8 + max(getattr(source, "shift", SERIAL_BITS - 8) for source in self.sources)
+        if self.shift > MOST_BITS or len(self.sources) > 1 << 7:
+            raise ConfigError(
+                explain(
+                    expected="at most 128 sources, which may be mixes of buffers, but not of mixes",
+                    found=f"{len(self.sources)} sources",
+                    where="Mix(sources)",
+                    fix="mix the buffers themselves",
+                )
+            )
         # How many samples each has given.
         self._given = np.zeros(len(self.sources), np.int64)
         self._lock = threading.Lock()
@@ -121,11 +139,11 @@ class Mix:
         except OutriderError as error:
             error.args = (f"source {number} of Mix: {error}", *error.args[1:])
             raise
-        return dataclasses.replace(batch, index=batch.index * len(self.sources) + number)
+        return dataclasses.replace(batch, index=batch.index | (number << self.shift))
 
     def source_of(self, index: Any) -> Any:
         """The number of the buffer that each row is of, int64 [n], from the `index` of a batch, [n]."""
-        return index % len(self.sources)
+        return index >> self.shift
 
     def update(self, index: Any, priorities: Any) -> int:
         """Give steps new priorities, in the buffers that they are of; those of buffers without priorities are ignored.
@@ -157,7 +175,7 @@ class Mix:
         for number, source in enumerate(self.sources):
             rows = numbers == number
             if source.has_priorities and rows.any():
-                stale += source.update(index[rows] // len(self.sources), priorities[rows])
+                stale += source.update(index[rows] & ((1 << self.shift) - 1), priorities[rows])
         return stale
 
     def state(self) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Batches(Iterator[Any]):
 class _Failure(NamedTuple):
     """What assembling a batch has raised, and how many had been asked for when it began."""
 
-    error: Exception
+    error: BaseException
     asked: int
 
 
@@ -88,7 +88,7 @@ class _State:
             asked = self._asked
             try:
                 item = (*self._draw(), None)
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for the next batch
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the next batch
                 item = (0, None, _Failure(error, asked))
             with self._changed:
                 self._ready.append(item)
@@ -102,7 +102,7 @@ class _State:
             )
             return not self._closed
 
-    def take(self) -> tuple[int, Any, Exception | None]:
+    def take(self) -> tuple[int, Any, BaseException | None]:
         """Wait for the oldest batch that is ready, and remove it; or for what its assembling has raised."""
         with self._changed:
             self._asked += 1

@@ -40,7 +40,7 @@ class Memmap:
     """Files in a folder, mapped into memory: for buffers that are larger than the memory of the machine.
 
     The files have no names: they are gone when the buffer is, also after a crash. To keep what is in a buffer, `save`
-    it. The folder should be on a local disk.
+    it. The folder should be on a local disk, of which the files take their whole size at once.
 
     Attributes:
         path: the folder; it is made if there is none.
@@ -64,7 +64,11 @@ class Memmap:
             if 0 in shape:
                 return np.zeros(shape, dtype)
             with tempfile.TemporaryFile(dir=self.path) as file:
-                file.truncate(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+                nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+                file.truncate(nbytes)
+                if hasattr(os, "posix_fallocate"):
+                    # A disk that is full when a page is written to kills the process without a word.
+                    os.posix_fallocate(file.fileno(), 0, nbytes)
                 return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
         except OSError as error:
             fix = "pass a folder that can be written to, on a disk with room for the rows"
