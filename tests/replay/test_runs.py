@@ -28,7 +28,7 @@ def lanes(request):
 
 
 def ids_of(ring):
-    return ring.columns["episode_id"], ring.columns["step"]
+    return ring.columns["run"], ring.columns["step"]
 
 
 def test_steps_ahead(lanes):
@@ -41,8 +41,8 @@ def test_steps_ahead(lanes):
 def test_steps_along(lanes):
     ring, serials, pairs = lanes
     positions, lane = np.divmod(serials, ring.num_envs)
-    later = runs.along(serials, ring.heads[lane] - 1 - positions, ids_of(ring), ring.num_envs, 1)
-    earlier = runs.along(serials, positions - ring.tails[lane], ids_of(ring), ring.num_envs, -1)
+    later = runs.along(serials, ring.heads[lane] - 1 - positions, ring.columns["run"], ring.num_envs, 1)
+    earlier = runs.along(serials, positions - ring.tails[lane], ring.columns["run"], ring.num_envs, -1)
     assert later.tolist() == [len(window) - 1 for _, window in pairs]
     assert earlier.tolist() == [len(before) for before, _ in pairs]
     assert max(later) > 2
@@ -59,7 +59,7 @@ def test_possible_first_steps(lanes):
 
 def test_running_episodes(lanes):
     ring, serials, pairs = lanes
-    found = runs.running(serials, ring.heads, ring.open, ids_of(ring))
+    found = runs.running(serials, ring.heads, ring.open, ring.columns["run"])
     assert found.tolist() == [window[-1].end == "run" for _, window in pairs]
 
 

@@ -158,3 +158,17 @@ def test_batches_as_tensors():
         batch = next(batches)
     assert batch.obs["a"].dtype == torch.int64
     assert {batch.reward.dtype, batch.discount.dtype, batch.weight.dtype} == {torch.float32}
+
+
+def test_sequences_do_not_cross_a_reload(tmp_path):
+    streams = Streams(1, np.random.default_rng(0))
+    steps = [Step(0, 1, at, 10 + at, 11 + at, "run", 0) for at in range(20)]
+    record = streams.record(steps)
+    replay = outrider.ReplayBuffer(100, streams.spec(), view=outrider.Sequences(4), seed=0)
+    replay.extend(record[:10])
+    replay.save(tmp_path / "file")
+    replay = outrider.ReplayBuffer.load(tmp_path / "file")
+    replay.extend(record[10:])
+    found = replay.sample(500)
+    assert (found.lengths == 4).all()
+    assert set(found.index.tolist()) == {*range(7), *range(10, 17)}

@@ -8,7 +8,7 @@ import torch
 
 from helpers.integer_ring import assert_frequencies, counts_of
 from helpers.plain_rows import assert_equal, state_of, tree_of
-from helpers.replay_model import BLIND_ENDS, Model, Streams
+from helpers.replay_model import BLIND_ENDS, Model, Step, Streams
 from helpers.replay_views import check_hindsight, fits, hindsight_reward, hindsight_terminated, is_over, is_whole
 from outrider import (
     ConfigError,
@@ -343,3 +343,23 @@ def test_hindsight_needs_two_goals_of_one_kind():
     replay = ReplayBuffer(10, StepSpec.of(record), view=view, seed=0)
     replay.extend(record)
     assert (replay.sample(100).obs["there"] == 1).any()
+
+
+def test_rows_that_come_twice_or_in_disorder_are_no_sequence():
+    streams = Streams(1, np.random.default_rng(0))
+    record = streams.record([Step(0, 1, at, 10 + at, 11 + at, "run", 0) for at in range(10)])
+    for rows in ([0, 7, 2], [0, 1, 1, 3]):
+        replay = ReplayBuffer(100, streams.spec(), view=Sequences(len(rows)))
+        replay.extend(record[np.array(rows)])
+        with pytest.raises(OutriderError, match="expected"):
+            replay.sample(1)
+
+
+def test_lanes_keep_the_numbers_that_they_have_elsewhere():
+    streams = Streams(5, np.random.default_rng(0), "array")
+    spec = replace(streams.spec(), num_envs=2)
+    for view in (Transitions(), Sequences(1), WholeEpisodes()):
+        replay = ReplayBuffer(200, spec, view=view, seed=0)
+        replay.extend(streams.rollout(40)[0][:, [3, 4]])
+        batch = replay.sample(30)
+        assert set(getattr(batch, "episodes", batch).env_id.tolist()) == {3, 4}

@@ -75,12 +75,14 @@ class Adder:
             ring.cut(lanes[~resumes])
         ring.make_room(lanes, 1)
         episode, step = ring.next_ids(lanes, LANE_BITS)
-        numbers = {"reward": reward, "version": version, "episode_id": episode, "step": step}
+        run = ring.runs_ahead(lanes)
+        numbers = {"reward": reward, "version": version, "episode_id": episode, "step": step, "run": run}
         for name, column in (numbers | {"terminated": terminated, "truncated": truncated, "cut": False}).items():
             ring.columns[name][rows] = column
         ended = terminated | truncated
         self._put(rows, following, leaves, ended)
         self._keep(rows, obs, (step, state, ended), lanes)
+        ring.run[lanes] = run
         ring.arrive(lanes, 1, (episode, step, ~ended))
         return count
 

@@ -8,9 +8,10 @@ import numpy as np
 
 from outrider import tree
 from outrider.records.rollout import Rollout
+from outrider.replay.columns import FLAGS, NUMBERS
 from outrider.replay.frames import Frames, Pick
 from outrider.replay.gathering import observations
-from outrider.replay.ring import FLAGS, NUMBERS, Ring
+from outrider.replay.ring import Ring
 from outrider.tree import Tree
 
 __all__ = ["Blocks", "require_joined"]
@@ -84,8 +85,20 @@ class Blocks:
             ring.states.keep(every, rollout.step.reshape(-1), _flat(rollout.state))
         if len(rollout.final_index):
             self._keep_finals((start + rollout.final_index) % ring.rows, rollout)
+        self._number_runs(rollout, start)
         runs = ~(rollout.terminated[-1] | rollout.truncated[-1] | rollout.cut[-1])
         ring.arrive(everyone, length, (rollout.episode_id[-1], rollout.step[-1], runs))
+
+    def _number_runs(self, rollout: Rollout, start: int) -> None:
+        """Write where the run of each step began: behind the end of another, or where the lane went on."""
+        ring, count = self._ring, self._ring.num_envs
+        run = np.empty((rollout.length, count), np.int64)
+        run[0], ended = ring.runs_ahead(ring.everyone), rollout.ended[:-1]
+        positions = ring.heads[0] + np.arange(1, rollout.length)[:, None]
+        run[1:] = np.where(ended, positions, run[0]) if np.count_nonzero(ended) else run[0]
+        np.maximum.accumulate(run, axis=0, out=run)
+        self._copy(ring.columns["run"], run, start, rollout.length * count)
+        ring.run[:] = run[-1]
 
     def _copy(self, into: Any, leaf: Any, start: int, count: int) -> None:
         """Copy a leaf [T, N, ...] to `count` rows from `start` on, which may go around the end of the ring."""

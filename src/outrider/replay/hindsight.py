@@ -143,13 +143,9 @@ class HindsightLook:
         """See `Look.accepts`."""
         return self._are_over
 
-    @property
-    def _ids(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._ring.columns["episode_id"], self._ring.columns["step"]
-
     def _are_over(self, serials: np.ndarray) -> np.ndarray:
         ring = self._ring
-        over: np.ndarray = ~self._runs.running(serials, ring.heads, ring.open, self._ids)
+        over: np.ndarray = ~self._runs.running(serials, ring.heads, ring.open, ring.columns["run"])
         if ring.finals.has_unknown:
             last = serials + self._along(serials, 1) * ring.num_envs
             over &= ring.finals.at[last % ring.rows] != UNKNOWN
@@ -160,7 +156,7 @@ class HindsightLook:
         ring = self._ring
         positions, lanes = np.divmod(serials, ring.num_envs)
         limits = ring.heads[lanes] - 1 - positions if way > 0 else positions - ring.tails[lanes]
-        found: np.ndarray = self._runs.along(serials, limits, self._ids, ring.num_envs, way)
+        found: np.ndarray = self._runs.along(serials, limits, ring.columns["run"], ring.num_envs, way)
         return found
 
     def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> TransitionBatch:

@@ -13,9 +13,10 @@ from outrider.records.episodes import Episodes
 from outrider.records.rollout import Rollout
 from outrider.records.steps import Steps
 from outrider.replay.blocks import Blocks, require_joined
+from outrider.replay.columns import FLAGS, NUMBERS
 from outrider.replay.frames import Frames, Pick
 from outrider.replay.leaves import Leaves
-from outrider.replay.ring import FLAGS, NUMBERS, Ring
+from outrider.replay.ring import Ring
 from outrider.replay.sparse import are_alike, rows_of, same_rows
 from outrider.spec import check_batch
 from outrider.tree import Tree
@@ -144,7 +145,9 @@ class Writer:
                     fix="make the buffer with a spec of as many lanes (num_envs) as there are env_id",
                 )
             )
-        self.lanes.update(zip(new, range(len(self.lanes), self._count), strict=False))
+        for number in new:
+            lane = self.lanes[number] = len(self.lanes)
+            self._ring.env_ids[lane] = number
         return np.array([self.lanes[number] for number in numbers.tolist()], np.int64)[inverse]
 
     @property
@@ -155,6 +158,8 @@ class Writer:
     @lane_numbers.setter
     def lane_numbers(self, pairs: list[tuple[int, int]] | None) -> None:
         self.lanes = None if pairs is None else {int(env_id): int(lane) for env_id, lane in pairs}
+        for env_id, lane in pairs or ():
+            self._ring.env_ids[lane] = env_id
         self._are_same = bool(pairs) and all(env_id == lane for env_id, lane in pairs or ())
 
     # -- row by row --------------------------------------------------------------------------------------------------
@@ -221,6 +226,7 @@ class Writer:
             begins = np.roll(stops, 1)
             begins[firsts] = ~ring.open[present]
             ring.frames.begin(rows[begins], Pick(steps.obs_rows, used[begins]))
+        self._number_runs(rows, stops, (present, firsts), ranks)
         stops[lasts] = ended[lasts]
         ring.columns["cut"][rows[stops & ~ended]] = True
         self._finals(steps, order[stops], rows[stops])
@@ -229,6 +235,21 @@ class Writer:
             behind = ring.row_of(lane[runs], ring.heads[lane[runs]] + counts[~ended[lasts]])
             ring.put_obs(behind, Pick(steps[order[runs]].next_obs, np.arange(len(runs))))
         ring.arrive(present, counts, (episode[lasts], step[lasts], ~ended[lasts]))
+
+    def _number_runs(
+        self, rows: np.ndarray, stops: np.ndarray, lanes: tuple[np.ndarray, np.ndarray], ranks: np.ndarray
+    ) -> None:
+        """Write where the run of each step began: behind a stop, or where its lane went on."""
+        ring, (present, firsts) = self._ring, lanes
+        begins = np.zeros(len(rows), np.int64)
+        begins[firsts] = ring.runs_ahead(present)
+        behind = np.flatnonzero(stops[:-1] & (ranks[1:] > 0)) + 1
+        counts = np.diff(np.append(firsts, len(rows)))
+        begins[behind] = (np.repeat(ring.heads[present], counts) + ranks)[behind]
+        known = np.zeros(len(rows), np.int64)
+        known[firsts], known[behind] = firsts, behind
+        ring.columns["run"][rows] = begins = begins[np.maximum.accumulate(known)]
+        ring.run[present] = begins[firsts + counts - 1]
 
     @staticmethod
     def _stop_at_others(stops: np.ndarray, steps: Steps, order: np.ndarray, used: np.ndarray) -> None:

@@ -15,17 +15,15 @@ import numpy as np
 from outrider import tree
 from outrider.errors import ConfigError, explain
 from outrider.records.step_spec import StepSpec
+from outrider.replay.columns import column_specs
 from outrider.replay.frames import Frames, Pick
 from outrider.replay.sparse import ABSENT, Sparse, are_alike, as_array, rows_of, same_rows
 from outrider.replay.states import States
 from outrider.replay.storage import Storage, allocate
-from outrider.spec import LeafSpec, row_nbytes
+from outrider.spec import row_nbytes
 from outrider.tree import Tree
 
-__all__ = ["FLAGS", "NUMBERS", "Listener", "Ring", "column_specs"]
-
-FLAGS = ("terminated", "truncated", "cut")
-NUMBERS = ("episode_id", "step", "version")
+__all__ = ["Listener", "Ring"]
 
 
 class Listener(Protocol):
@@ -36,20 +34,6 @@ class Listener(Protocol):
 
     def left(self, rows: np.ndarray) -> None:
         """Rows, int64 [n], hold none any more."""
-
-
-def column_specs(spec: StepSpec) -> dict[str, Any]:
-    """The columns that every row has, but for its observation."""
-    flag, number = LeafSpec((), np.dtype(np.bool_)), LeafSpec((), np.dtype(np.int64))
-    return {
-        "action": spec.action,
-        "reward": spec.reward,
-        **dict.fromkeys(FLAGS, flag),
-        **dict.fromkeys(NUMBERS, number),
-        "extras": spec.extras,
-        "info": spec.info,
-        "obs_info": spec.obs_info,
-    }
 
 
 class Ring:
@@ -67,6 +51,8 @@ class Ring:
         finals: true last observations of the steps after which an episode ended or was cut.
         tables: these and whatever else only some rows have, by name.
         everyone: int64 [N], all lanes; what is done for exactly this array costs less than for another one.
+        run: int64 [N], where the run of the newest step of each lane began.
+        env_ids: int64 [N], which lane of the source each one is.
         open: bool [N], whether what follows the newest step of a lane may continue its episode.
         states: the recurrent states that a view has asked for; None if none has, or there are none.
         may_begin: says which steps a sample may ever begin with, from their indices in their episodes, int64 [n]: bool
@@ -99,7 +85,8 @@ class Ring:
         self.heads, self.tails = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.open = np.zeros(count, np.bool_)
         self._episode, self._step = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self.everyone = np.arange(count)
+        self.run = np.zeros(count, np.int64)
+        self.everyone, self.env_ids = np.arange(count), np.arange(count)
         self.listeners: list[Listener] = []
 
     # -- what is there -----------------------------------------------------------------------------------------------
@@ -282,6 +269,12 @@ class Ring:
         self.heads[index] += counts
         self._episode[index], self._step[index], self.open[index] = newest
 
+    def runs_ahead(self, lanes: np.ndarray) -> np.ndarray:
+        """Where the runs of the next steps of `lanes` begin, int64 [n]: where the last ones did, or with them."""
+        index = self._index(lanes)
+        found: np.ndarray = np.where(self.open[index], self.run[index], self.heads[index])
+        return found
+
     def _index(self, lanes: np.ndarray) -> Any:
         """What gives the values of lanes in arrays [N]: that of all needs no copy."""
         return slice(None) if lanes is self.everyone else lanes
@@ -339,7 +332,7 @@ class Ring:
     @property
     def lane_state(self) -> dict[str, np.ndarray]:
         """Where each lane stands: arrays [N] by name, which may be written to."""
-        numbers = {"episode": self._episode, "step": self._step}
+        numbers = {"episode": self._episode, "step": self._step, "run": self.run}
         return {"heads": self.heads, "tails": self.tails, "open": self.open, **numbers}
 
     # -- what must hold ----------------------------------------------------------------------------------------------

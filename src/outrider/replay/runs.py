@@ -1,8 +1,8 @@
 """Runs: the steps of one episode that stand behind one another in a lane. Passes that would cost too much in Python.
 
-Two steps of a lane are of one run if they have the same episode_id and their `step` differs as their positions do, for
-that is what a lane goes on by. `along` finds the ends of runs in that way, without looking at what is in between;
-`ahead` and `sequences` go from step to step, and stop at flags.
+Two steps of a lane are of one run if their runs began at the same position, which is a column. `along` finds the ends
+of runs in that way, without looking at what is in between; `ahead` and `sequences` go from step to step, and stop at
+flags.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def possible(serials: Any, heads: Any, ids: tuple[Any, Any], least: int, stride:
     Args:
         serials: int64 [B].
         heads: int64 [N], the position of the next step of each lane.
-        ids: (episode_id, step), int64 [rows] each.
+        ids: (run, step), int64 [rows] each.
         least: 1 or more.
         stride: 1 or more.
 
     Returns:
         bool [B].
     """
-    episode, step = ids
+    run, step = ids
     rows, lanes = len(step), len(heads)
     found = np.zeros(len(serials), np.bool_)
     for i in range(len(serials)):
@@ -37,52 +37,49 @@ def possible(serials: Any, heads: Any, ids: tuple[Any, Any], least: int, stride:
         row = serial % rows
         if (stride == 1 or step[row] % stride == 0) and heads[serial % lanes] - serial // lanes >= least:
             last = (row + (least - 1) * lanes) % rows
-            found[i] = episode[last] == episode[row] and step[last] - step[row] == least - 1
+            found[i] = run[last] == run[row]
     return found
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
-def running(serials: Any, heads: Any, goes_on: Any, ids: tuple[Any, Any]) -> Any:
+def running(serials: Any, heads: Any, goes_on: Any, run: Any) -> Any:
     """Whether the episode of each step still runs.
 
     Args:
         serials: int64 [B].
         heads: int64 [N], the position of the next step of each lane.
         goes_on: bool [N], whether the newest episode of a lane still runs.
-        ids: (episode_id, step), int64 [rows] each.
+        run: int64 [rows].
 
     Returns:
         bool [B].
     """
-    episode, step = ids
-    rows, lanes = len(step), len(heads)
+    rows, lanes = len(run), len(heads)
     found = np.zeros(len(serials), np.bool_)
     for i in range(len(serials)):
         serial = serials[i]
         lane = serial % lanes
         if goes_on[lane]:
-            row, distance = serial % rows, heads[lane] - 1 - serial // lanes
-            newest = (row + distance * lanes) % rows
-            found[i] = episode[newest] == episode[row] and step[newest] - step[row] == distance
+            newest = ((heads[lane] - 1) * lanes + lane) % rows
+            found[i] = run[newest] == run[serial % rows]
     return found
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
-def along(serials: Any, limits: Any, ids: tuple[Any, Any], lanes: int, way: int) -> Any:
+def along(serials: Any, limits: Any, run: Any, lanes: int, way: int) -> Any:
     """How many more steps the run of each step has in one direction, by bisection.
 
     Args:
         serials: int64 [B].
         limits: int64 [B], how many steps are there at most.
-        ids: (episode_id, step), int64 [rows] each.
+        run: int64 [rows].
         lanes: how many there are.
         way: 1 for later steps, -1 for earlier ones.
 
     Returns:
         int64 [B], from 0.
     """
-    episode, step = ids
-    rows = len(step)
+    rows = len(run)
     found = np.empty(len(serials), np.int64)
     for i in range(len(serials)):
         row = serials[i] % rows
@@ -91,7 +88,7 @@ def along(serials: Any, limits: Any, ids: tuple[Any, Any], lanes: int, way: int)
         while jump:
             there = inside + jump
             other = (row + way * there * lanes) % rows
-            if there <= limits[i] and episode[other] == episode[row] and step[other] - step[row] == way * there:
+            if there <= limits[i] and run[other] == run[row]:
                 inside = there
             else:
                 grows = False

@@ -14,7 +14,8 @@ from outrider.dataset.spec_json import spec_to_json
 from outrider.errors import ConfigError
 from outrider.records.step_spec import StepSpec
 from outrider.replay.archive import Reader, Writer
-from outrider.replay.ring import Ring, column_specs
+from outrider.replay.columns import column_specs
+from outrider.replay.ring import Ring
 from outrider.replay.sparse import UNKNOWN
 from outrider.spec import LeafSpec, RaggedSpec
 from outrider.values import objects

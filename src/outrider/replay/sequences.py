@@ -10,8 +10,9 @@ import numpy as np
 
 from outrider.errors import ConfigError, explain
 from outrider.replay.batches import SequenceBatch
+from outrider.replay.columns import FLAGS, column_specs
 from outrider.replay.gathering import blank, observations, take
-from outrider.replay.ring import FLAGS, Ring, column_specs
+from outrider.replay.ring import Ring
 from outrider.replay.samplers import Accepts, whole_number
 from outrider.replay.sparse import UNKNOWN
 
@@ -106,7 +107,7 @@ class SequenceLook:
 
     def _fit(self, serials: np.ndarray) -> np.ndarray:
         ring, view, columns = self._ring, self._view, self._ring.columns
-        ids = columns["episode_id"], columns["step"]
+        ids = columns["run"], columns["step"]
         fit: np.ndarray = self._runs.possible(serials, ring.heads, ids, self._least, view.stride)
         if ring.finals.has_unknown:
             serials = serials[fit]
@@ -142,7 +143,7 @@ class SequenceLook:
             lengths=lengths,
             index=serials,
             weight=weights,
-            env_id=serials % ring.num_envs,
+            env_id=ring.env_ids.take(serials % ring.num_envs),
             episode_id=columns["episode_id"].take(firsts),
             burn_in=view.burn_in,
             state=None if ring.states is None else ring.states.take(firsts),

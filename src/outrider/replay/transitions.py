@@ -111,7 +111,7 @@ class TransitionLook:
             discount=discount,
             index=serials,
             weight=weights,
-            env_id=env_id,
+            env_id=ring.env_ids.take(env_id),
             episode_id=episode_id,
             step=step,
             version=version,

@@ -11,8 +11,9 @@ import numpy as np
 from outrider.records.arrays import ranges
 from outrider.records.episodes import Episodes
 from outrider.replay.batches import EpisodeBatch
+from outrider.replay.columns import FLAGS
 from outrider.replay.gathering import behind, blank, observations, take
-from outrider.replay.ring import FLAGS, Ring
+from outrider.replay.ring import Ring
 from outrider.replay.samplers import whole_number
 from outrider.replay.sparse import UNKNOWN
 
@@ -79,7 +80,7 @@ class EpisodeLook:
         ring, columns = self._ring, self._ring.columns
         whole: np.ndarray = columns["step"].take(serials % ring.rows) == 0
         serials = serials[whole]
-        over = ~self._runs.running(serials, ring.heads, ring.open, (columns["episode_id"], columns["step"]))
+        over = ~self._runs.running(serials, ring.heads, ring.open, columns["run"])
         if ring.finals.has_unknown:
             last = (serials + (self._lengths(serials) - 1) * ring.num_envs) % ring.rows
             over &= (ring.finals.at[last] != UNKNOWN) | columns["terminated"][last]
@@ -107,7 +108,7 @@ class EpisodeLook:
             obs=obs,
             **{name: take(columns[name], rows) for name in PER_STEP},
             episode_id=columns["episode_id"].take(firsts),
-            env_id=serials % ring.num_envs,
+            env_id=ring.env_ids.take(serials % ring.num_envs),
             lengths=lengths,
             blind=blind if blind is not None and blind.any() else None,
         )
