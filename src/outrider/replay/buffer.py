@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
 
 from outrider.dataset.spec_json import spec_from_json
+from outrider.errors import ConfigError, explain
 from outrider.records import arrays
 from outrider.records.episodes import Episodes
 from outrider.records.rollout import Rollout
@@ -21,12 +23,12 @@ from outrider.replay.described import describe, revive
 from outrider.replay.incoming import Writer
 from outrider.replay.prefetch import Batches
 from outrider.replay.ring import Ring
-from outrider.replay.samplers import Sampler, Uniform, whole_number
+from outrider.replay.samplers import Draws, Sampler, Uniform, whole_number
 from outrider.replay.saving import describe_spec, restore_ring, write_ring
 from outrider.replay.sizes import require_room
 from outrider.replay.storage import Memory, Storage, storage_of
 from outrider.replay.transitions import Transitions
-from outrider.replay.views import View
+from outrider.replay.views import Look, View
 from outrider.seeding import resolve_seed
 from outrider.tree import Tree
 
@@ -75,13 +77,20 @@ class ReplayBuffer:
         self.view = Transitions() if view is None else view
         self.sampler = Uniform() if sampler is None else sampler
         place = storage_of(storage)
+        if not isinstance(spec, StepSpec):
+            raise _refused("spec", "a StepSpec, as `collector.spec` is", spec)
         self._ring = Ring(spec, capacity, place)
-        self._look = self.view.start(self._ring)
+        self._look: Look = _started(self.view, self._ring, "gather", "view", "a view such as outrider.Transitions()")
         if isinstance(place, Memory):
             require_room(self._ring.nbytes_with(0))
         self._ring.allocate()
         self._writer, self._adder = Writer(self._ring), Adder(self._ring)
-        self._draws = self.sampler.start(self._ring)
+        self._draws: Draws = _started(
+            self.sampler, self._ring, "draw", "sampler", "a sampler such as outrider.Uniform()"
+        )
+        # The ring knows those who listen to it, and they know the ring: nobody should have to wait for a collection of
+        # garbage to get the memory back.
+        weakref.finalize(self, self._ring.listeners.clear).atexit = False
         self._rng = np.random.default_rng(resolve_seed(seed))
         self._lock = threading.RLock()
         self._cleared = 0
@@ -285,7 +294,8 @@ class ReplayBuffer:
         Args:
             path: of the file, which is not needed afterwards.
             view: instead of the one that it was saved with; needed where that has functions.
-            sampler: likewise. One of another class begins anew: priorities, for example, are those of new steps.
+            sampler: likewise. With another view or sampler sampling begins anew: priorities, for example, are those of
+                new steps.
             storage: see `ReplayBuffer`.
 
         Raises:
@@ -293,7 +303,6 @@ class ReplayBuffer:
         """
         with Reader(path) as file:
             meta = file.meta
-            saved = meta["sampler"]["class"]
             buffer = cls(
                 meta["capacity"],
                 spec_from_json(meta["spec"]),
@@ -302,7 +311,7 @@ class ReplayBuffer:
                 storage=storage,
             )
             restore_ring(file, buffer._ring)
-            if type(buffer.sampler).__qualname__ == saved:
+            if (describe(buffer.view), describe(buffer.sampler)) == (meta["view"], meta["sampler"]):
                 buffer._draws.restore(file.arrays("draws") | meta["draws"])
             else:
                 buffer._draws.begin()
@@ -319,3 +328,22 @@ class ReplayBuffer:
         with self._lock:
             self._ring.check()
             self._draws.check()
+
+
+def _started(part: Any, ring: Ring, does: str, argument: str, expected: str) -> Any:
+    """A view or a sampler at work on a ring.
+
+    Raises:
+        ConfigError: it is neither, or one in the place of the other.
+    """
+    if isinstance(part, type) or not hasattr(part, "start"):
+        raise _refused(argument, expected, part)
+    started = part.start(ring)
+    if not hasattr(started, does):
+        raise _refused(argument, expected, part)
+    return started
+
+
+def _refused(argument: str, expected: str, found: object) -> ConfigError:
+    fix = "see the arguments of outrider.ReplayBuffer"
+    return ConfigError(explain(expected=expected, found=repr(found), where=f"ReplayBuffer({argument})", fix=fix))
