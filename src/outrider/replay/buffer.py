@@ -122,7 +122,7 @@ class ReplayBuffer:
     def extend(self, record: Rollout | Steps | Episodes) -> int:
         """Add all steps of a record, copied; return how many.
 
-        Steps of a lane that do not continue what came before them cut the episode there, as do those within a record.
+        Steps of a lane that do not continue what came before them cut the episode there, also within `Steps`.
         Rows that are not valid are left out, and so are infos that the spec has not (that of a collector has none:
         `StepSpec.of(rollout)` has those of the rollout).
 
