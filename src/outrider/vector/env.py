@@ -193,12 +193,13 @@ class VecEnv(Lanes):
             return back.batch_info
         infos: dict[str, Any] = {}
         rows = dict(zip(back.ended, back.final_rows.tolist(), strict=True))
-        for lane in sorted({*back.ended, *back.info}):
+        for lane in sorted({*back.ended, *back.info}) if back.info else back.ended:
             # A lane that stays at its end has its last observation among the others.
             if lane in rows and self._ops[lane] != AT_END and lane not in back.blind:
                 final = {"final_obs": self.store.observation(rows[lane]), "final_info": back.final_info.get(lane, {})}
                 infos = self._add_info(infos, final, lane)
-            infos = self._add_info(infos, back.info.get(lane, {}), lane)
+            if lane in back.info:
+                infos = self._add_info(infos, back.info[lane], lane)
         return infos
 
     # -- attributes --------------------------------------------------------------------------------------------------

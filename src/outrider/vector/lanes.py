@@ -96,21 +96,25 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         if not self._whole:
             self.post(self.lanes, rows, op, ALL_INFOS)
             return self._recv_all()
-        before = self._rows.copy(), self._ops.copy()
-        self._away[:] = True
+        try:
+            back = self.driver.exchange(self.lanes, rows, op, ALL_INFOS)
+        except ConfigError:  # refused before it had begun
+            raise
+        except BaseException:
+            self._away[:] = True
+            self._note_all(rows, op)
+            raise
+        self._note_all(rows, op)
+        told = back.ended or back.infos or back.batch_infos is not None or not len(back.lanes)
+        return self._arrival(back) if told else None
+
+    def _note_all(self, rows: range, op: Any) -> None:
+        """Note where all lanes were sent together."""
         self.uses += 1
         if rows is not self._rows_of_all:
             self._rows_of_all = rows
             self._rows[:] = numbers_of(rows)
         self._ops[:] = op
-        try:
-            back = self.driver.exchange(self.lanes, rows, op, ALL_INFOS)
-        except ConfigError:
-            self._refused(slice(None), before)
-            raise
-        self._away[:] = False
-        told = back.ended or back.infos or back.batch_infos is not None or not len(back.lanes)
-        return self._arrival(back) if told else None
 
     def _hand_over(self, op: Any) -> tuple[Any, ...] | None:
         """Step all lanes of a source that gives its arrays away; None where they have to be written to rows."""
@@ -214,9 +218,11 @@ class Lanes(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
     def _final_rows(self, ended: list[int]) -> np.ndarray:
         """Where the last observations of lanes that ended stand; those that are held there are marked as such."""
         lanes = np.array(ended, np.int64)
+        rows: np.ndarray = lanes + self.store.final
         held = self._ops[lanes] == STEP_AND_HOLD
-        self._ops[lanes[held]] = AT_END
-        rows: np.ndarray = np.where(held, self._rows[lanes], self.store.final + lanes)
+        if np.count_nonzero(held):
+            self._ops[lanes[held]] = AT_END
+            rows[held] = self._rows[lanes[held]]
         return rows
 
     def _recv_all(self) -> Arrival:
