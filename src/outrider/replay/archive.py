@@ -101,10 +101,10 @@ class Writer:
         self._archive = archive
 
     def array(self, name: str, array: np.ndarray) -> None:
-        """Write an array, contiguous in C order, under a name."""
+        """Write an array, in C order, under a name."""
         with self._archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
             npy.write_array_header_2_0(entry, npy.header_data_from_array_1_0(array))
-            data = array.reshape(-1).view(np.uint8).data
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             for start in range(0, len(data), CHUNK):
                 entry.write(data[start : start + CHUNK])
 
@@ -168,11 +168,15 @@ class Reader:
                     expected = f"rows of shape {target.shape[1:]}, dtype {target.dtype}, {len(target)} at most"
                     found = f"shape {shape}, dtype {dtype} in '{name}'"
                     raise _refused(expected, found, self._path, "load it with the arguments that it was saved with")
-                data = target[: shape[0]].reshape(-1).view(np.uint8).data
+                rows = target[: shape[0]]
+                into = rows if rows.flags.c_contiguous else np.empty(shape, dtype)
+                data = into.reshape(-1).view(np.uint8).data
                 for start in range(0, len(data), CHUNK):
                     _read(entry, data[start : start + CHUNK])
                 # The checksum is looked at when the end is read.
                 entry.read(1)
+                if into is not rows:
+                    rows[...] = into
         except DAMAGE as error:
             raise self._torn(error) from error
 

@@ -1,4 +1,8 @@
-"""The columns of a ring: what every row has, but for its observation."""
+"""The columns of a ring: what every row has, but for its observation.
+
+Reward, flags and numbers of a row stand together, in one array of records of which the columns are views, which are not
+contiguous: a sample needs most of them, and each row that is drawn would miss the cache once for every array.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from outrider.records.step_spec import StepSpec
-from outrider.spec import LeafSpec
+from outrider.replay.storage import Storage, allocate
+from outrider.spec import LeafSpec, row_nbytes
 
-__all__ = ["FLAGS", "NUMBERS", "column_specs"]
+__all__ = ["FINAL", "FLAGS", "NUMBERS", "allocate_columns", "column_specs", "columns_nbytes"]
 
 FLAGS = ("terminated", "truncated", "cut")
 NUMBERS = ("episode_id", "step", "version")
+FINAL = "final"
+"""The slot of the true last observation behind a step, int32: no column of its own, but where columns stand."""
 
 
 def column_specs(spec: StepSpec) -> dict[str, Any]:
@@ -31,3 +38,27 @@ def column_specs(spec: StepSpec) -> dict[str, Any]:
         "info": spec.info,
         "obs_info": spec.obs_info,
     }
+
+
+def allocate_columns(storage: Storage, spec: StepSpec, rows: int) -> tuple[dict[str, Any], np.ndarray]:
+    """The columns by name, trees of arrays [rows, ...], and `FINAL`, int32 [rows]; zeros."""
+    specs = column_specs(spec)
+    record = storage.zeros((rows,), _record(spec))
+    together = {name: record[name] for name in specs if name in (record.dtype.names or ())}
+    apart = {name: leaves for name, leaves in specs.items() if name not in together}
+    found = together | allocate(storage, apart, rows)
+    return {name: found[name] for name in specs}, record[FINAL]
+
+
+def columns_nbytes(spec: StepSpec) -> int:
+    """Bytes of a row of `allocate_columns`."""
+    record = _record(spec)
+    apart = {name: leaves for name, leaves in column_specs(spec).items() if name not in (record.names or ())}
+    return record.itemsize + row_nbytes(apart)
+
+
+def _record(spec: StepSpec) -> np.dtype[Any]:
+    """What stands together: the widest first, so that nothing lies between."""
+    reward = ("reward", spec.reward.dtype, spec.reward.shape)
+    numbers = [(name, np.int64) for name in (*NUMBERS, "run")]
+    return np.dtype([reward, *numbers, (FINAL, np.int32), *[(name, np.bool_) for name in FLAGS]], align=True)

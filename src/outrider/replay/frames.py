@@ -92,7 +92,7 @@ class Frames:
 
     def allocate(self, rows: int, storage: Storage) -> Sparse:
         """Make and return `firsts`, for so many rows."""
-        self.firsts = Sparse(self.specs, rows, storage)
+        self.firsts = Sparse(self.specs, np.empty(rows, np.int32), storage)
         return self.firsts
 
     def newest(self, chosen: Pick) -> Tree:

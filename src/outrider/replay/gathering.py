@@ -22,7 +22,7 @@ __all__ = ["behind", "blank", "observations", "part_of", "take"]
 def take(columns: Tree, rows: np.ndarray) -> Tree:
     """A copy of rows, int64 [...], of each leaf: a tree [..., *shape of a row]."""
     if type(columns) is np.ndarray:
-        return columns.take(rows, 0)
+        return rows_of(columns, rows)
     if columns == {}:
         return {}
     return tree.map(lambda leaf: rows_of(leaf, rows), columns)

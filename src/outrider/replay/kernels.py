@@ -56,8 +56,9 @@ def windows(serials: Any, heads: Any, columns: Any, reward: Any, steps: int, gam
     returns, discount = np.zeros((count, *reward.shape[1:])), np.empty(count, np.float64)
     for i in range(count):
         serial = serials[i]
-        lane = serial % lanes
-        ahead = heads[lane] - serial // lanes
+        position = serial // lanes
+        lane = serial - position * lanes
+        ahead = heads[lane] - position
         row = serial % rows
         numbers[2, i], numbers[3, i] = row, lane
         numbers[4, i], numbers[5, i], numbers[6, i] = episode[row], step[row], version[row]
@@ -77,7 +78,8 @@ def windows(serials: Any, heads: Any, columns: Any, reward: Any, steps: int, gam
         if at[row] >= 0:
             numbers[1, i] = ~np.int64(at[row])
         else:
-            numbers[1, i] = (row + lanes) % rows
+            following = row + lanes
+            numbers[1, i] = following - rows if following >= rows else following
     return numbers, flags, returns, discount
 
 

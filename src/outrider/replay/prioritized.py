@@ -91,7 +91,7 @@ class PrioritizedDraws:
         be drawn, in vain.
         """
         ring = self._ring
-        return rows if ring.may_begin is None else rows[ring.may_begin(ring.columns["step"].take(rows))]
+        return rows if ring.may_begin is None else rows[ring.may_begin(ring.columns["step"][rows])]
 
     def left(self, rows: np.ndarray) -> None:
         """See `Listener.left`."""

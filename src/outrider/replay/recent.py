@@ -120,7 +120,7 @@ class StaleDraws(WithoutPriorities):
 
     def arrived(self, rows: np.ndarray) -> None:
         """See `Listener.arrived`."""
-        self.newest = max(self.newest, int(self._ring.columns["version"].take(rows).max()))
+        self.newest = max(self.newest, int(self._ring.columns["version"][rows].max()))
 
     def left(self, rows: np.ndarray) -> None:
         """See `Listener.left`."""
@@ -140,12 +140,12 @@ class StaleDraws(WithoutPriorities):
             raise self._none()
 
         def takes(serials: np.ndarray) -> np.ndarray:
-            recent: np.ndarray = versions.take(serials % ring.rows) >= oldest
+            recent: np.ndarray = versions[serials % ring.rows] >= oldest
             return recent if accepts is None else recent & accepts(serials)
 
         def choose() -> np.ndarray:
             serials = ring.serials()
-            serials = serials[versions.take(serials % ring.rows) >= oldest]
+            serials = serials[versions[serials % ring.rows] >= oldest]
             if not len(serials):
                 raise self._none()
             return one_of(serials if accepts is None else serials[accepts(serials)], count, rng)

@@ -15,7 +15,7 @@ import numpy as np
 from outrider import tree
 from outrider.errors import ConfigError, explain
 from outrider.records.step_spec import StepSpec
-from outrider.replay.columns import column_specs
+from outrider.replay.columns import allocate_columns, columns_nbytes
 from outrider.replay.frames import Frames, Pick
 from outrider.replay.sparse import ABSENT, Sparse, are_alike, as_array, rows_of, same_rows
 from outrider.replay.states import States
@@ -154,9 +154,9 @@ class Ring:
 
     def allocate(self) -> None:
         """Make the arrays, once views have asked for all that they need."""
-        self.columns = allocate(self._storage, column_specs(self.spec), self.rows)
+        self.columns, final = allocate_columns(self._storage, self.spec, self.rows)
         self.obs = allocate(self._storage, self.obs_specs, self.rows)
-        self.finals = self.tables["finals"] = Sparse(self.obs_specs, self.rows, self._storage)
+        self.finals = self.tables["finals"] = Sparse(self.obs_specs, final, self._storage)
         if self.frames is not None:
             self.tables["firsts"] = self.frames.allocate(self.rows, self._storage)
         if self._stride is not None:
@@ -164,7 +164,7 @@ class Ring:
 
     def _add_states(self, stride: int) -> None:
         # The name is that in files, of which one with another stride has other states.
-        table = self.tables[f"states{stride}"] = Sparse(self.spec.state, self.rows, self._storage)
+        table = self.tables[f"states{stride}"] = Sparse(self.spec.state, np.empty(self.rows, np.int32), self._storage)
         self.states = States(table, stride)
 
     @property
@@ -344,7 +344,8 @@ class Ring:
 
     @property
     def _rows_nbytes(self) -> int:
-        return self.rows * row_nbytes((column_specs(self.spec), self.obs_specs))
+        # The slots of last observations stand among the columns, and are counted with their table.
+        return self.rows * (columns_nbytes(self.spec) - 4 + row_nbytes(self.obs_specs))
 
     def nbytes_with(self, segments: int) -> int:
         """Bytes of all arrays, at most, when as many steps are there as fit, in so many episodes or parts of them.

@@ -144,7 +144,7 @@ class SequenceLook:
             index=serials,
             weight=weights,
             env_id=ring.env_ids.take(serials % ring.num_envs),
-            episode_id=columns["episode_id"].take(firsts),
+            episode_id=columns["episode_id"][firsts],
             burn_in=view.burn_in,
             state=None if ring.states is None else ring.states.take(firsts),
         )

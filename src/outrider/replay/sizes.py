@@ -45,7 +45,7 @@ def estimate_nbytes(
         >>> atari = StepSpec(obs=frames, action=action, num_envs=8)
         >>> sizes = [estimate_nbytes(1_000_000, atari, Transitions(frame_stack=k), episode_length=500) for k in (1, 4)]
         >>> [round(size / 1e9, 2) for size in sizes]
-        [28.36, 7.2]
+        [28.37, 7.2]
     """
     ring = Ring(spec, capacity, Memory())
     (Transitions() if view is None else view).start(ring)

@@ -25,7 +25,7 @@ LEAST = 64
 
 
 class Sparse:
-    """A table of values, and for each row of the ring the slot of its value.
+    """A table of values, and for each row of the ring the slot of its value, which is kept in `at`.
 
     It grows by half when it is full and shrinks by half when less than a quarter of it is in use, so that it costs what
     the ring holds.
@@ -39,16 +39,17 @@ class Sparse:
     Example:
         >>> from outrider.replay.storage import Memory
         >>> from outrider.spec import LeafSpec
-        >>> finals = Sparse(LeafSpec((), np.dtype("f4")), 10, Memory())
+        >>> finals = Sparse(LeafSpec((), np.dtype("f4")), np.zeros(10, np.int32), Memory())
         >>> finals.put(np.array([3, 7]), np.array([30.0, 70.0], np.float32))
         >>> finals.take(np.array([7])), len(finals)
         (array([70.], dtype=float32), 2)
     """
 
-    def __init__(self, specs: Tree, rows: int, storage: Storage) -> None:
+    def __init__(self, specs: Tree, at: np.ndarray, storage: Storage) -> None:
         self.specs = specs
         self._storage = storage
-        self.at = np.full(rows, ABSENT, np.int32)
+        self.at = at
+        at[:] = ABSENT
         self.table: Tree = allocate(storage, specs, LEAST)
         self.owner = np.full(LEAST, -1, np.int64)
         # Slots that are not in use, of which the last are taken next.
@@ -142,8 +143,11 @@ class Sparse:
 
 
 def rows_of(leaf: Any, rows: np.ndarray) -> np.ndarray:
-    """A copy of rows of an array or of a ragged leaf; `take` is several times faster than an index."""
-    if isinstance(leaf, np.ndarray):
+    """A copy of rows of an array or of a ragged leaf; `take` is several times faster than an index.
+
+    But it copies all of an array that is not contiguous.
+    """
+    if isinstance(leaf, np.ndarray) and leaf.flags.c_contiguous:
         return leaf.take(rows, 0)
     found: np.ndarray = leaf[rows]
     return found

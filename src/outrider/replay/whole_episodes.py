@@ -78,7 +78,7 @@ class EpisodeLook:
 
     def _are_whole(self, serials: np.ndarray) -> np.ndarray:
         ring, columns = self._ring, self._ring.columns
-        whole: np.ndarray = columns["step"].take(serials % ring.rows) == 0
+        whole: np.ndarray = columns["step"][serials % ring.rows] == 0
         serials = serials[whole]
         over = ~self._runs.running(serials, ring.heads, ring.open, columns["run"])
         if ring.finals.has_unknown:
@@ -107,7 +107,7 @@ class EpisodeLook:
         episodes = Episodes(
             obs=obs,
             **{name: take(columns[name], rows) for name in PER_STEP},
-            episode_id=columns["episode_id"].take(firsts),
+            episode_id=columns["episode_id"][firsts],
             env_id=ring.env_ids.take(serials % ring.num_envs),
             lengths=lengths,
             blind=blind if blind is not None and blind.any() else None,
