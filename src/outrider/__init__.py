@@ -7,7 +7,8 @@
     ParallelCollector            the same, collected by workers that run the policy
     evaluate, Video              returns and lengths of whole episodes, and what they looked like
     Policy, RandomPolicy         what decides; functions do too, and outrider.torch.TorchPolicy
-    Rollout, Steps, Episodes     what comes back; Episode, Padded, StepSpec
+    Rollout, Steps, Episodes     what comes back; Episode, Padded
+    StepSpec, LeafSpec           what the rows look like
     ReplayBuffer                 the newest steps, in memory or in files (Memmap)
     Transitions, Sequences       what samples look like; WholeEpisodes, Hindsight
     Uniform, Prioritized         how to sample; WithoutReplacement, Newest, Stale; Mix of buffers
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from outrider.replay.storage import Memmap as Memmap
     from outrider.replay.transitions import Transitions as Transitions
     from outrider.replay.whole_episodes import WholeEpisodes as WholeEpisodes
+    from outrider.spec import LeafSpec as LeafSpec
     from outrider.vector.env import VecEnv as VecEnv
     from outrider.vector.inline import Inline as Inline
     from outrider.vector.make import make_vec as make_vec
@@ -115,6 +117,7 @@ _HOMES = {
     "Uniform": "outrider.replay.samplers",
     "WholeEpisodes": "outrider.replay.whole_episodes",
     "WithoutReplacement": "outrider.replay.epochs",
+    "LeafSpec": "outrider.spec",
     "Drop": "outrider.vector.recovery",
     "Envs": "outrider.vector.plan",
     "Inline": "outrider.vector.inline",
@@ -145,4 +148,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted([*_HOMES, *_SUBMODULES, "__all__", "__doc__", "__version__"])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from operator import index
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,20 +15,36 @@ from outrider.errors import SpecError, explain
 from outrider.tree import Tree
 from outrider.values import EMPTY, empty_like, kind_of, objects
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 __all__ = ["LeafSpec", "RaggedSpec", "check_batch", "row_nbytes", "specs_of"]
 
 
 @dataclass(frozen=True)
 class LeafSpec:
-    """Shape and dtype of a leaf of one row: `LeafSpec((84, 84), uint8)` is a frame, `LeafSpec((), float64)` a reward.
+    """Shape and dtype of a leaf of one row: `LeafSpec((84, 84), np.uint8)` is a frame, `LeafSpec((), "f8")` a reward.
+
+    Attributes:
+        shape: of a row, without the axes of time and lane; () for one number.
+        dtype: whatever `np.dtype` takes may be given.
+
+    Raises:
+        SpecError: one of them is none.
 
     Example:
         >>> LeafSpec.of(np.zeros((8, 3), np.float32))
         LeafSpec(shape=(3,), dtype=dtype('float32'))
+        >>> LeafSpec((3,), "float32") == LeafSpec((3,), np.float32)
+        True
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+    def __init__(self, shape: Sequence[int], dtype: DTypeLike) -> None:
+        object.__setattr__(self, "shape", _shape(shape))
+        object.__setattr__(self, "dtype", _dtype(dtype))
 
     @classmethod
     def of(cls, array: Any, batch_axes: int = 1) -> LeafSpec:
@@ -40,6 +59,30 @@ class LeafSpec:
     def zeros(self, *leading: int) -> np.ndarray:
         """A zeroed array [*leading, ...]."""
         return np.zeros((*leading, *self.shape), self.dtype)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    try:
+        sizes = tuple(index(size) for size in shape)
+        is_shape = not isinstance(shape, str) and all(size >= 0 for size in sizes)
+    except TypeError:
+        is_shape = False
+    if not is_shape:
+        fix = "pass (3,) for vectors of three numbers, () for one number"
+        raise SpecError(
+            explain(expected="a tuple of sizes", found=repr(shape), where="LeafSpec(shape, dtype)", fix=fix)
+        )
+    return sizes
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    # NumPy takes None for float64.
+    with suppress(TypeError, ValueError):
+        if dtype is not None:
+            found: np.dtype[Any] = np.dtype(dtype)
+            return found
+    fix = "pass for example np.float32 or 'float32'"
+    raise SpecError(explain(expected="a dtype", found=repr(dtype), where="LeafSpec(shape, dtype)", fix=fix))
 
 
 @dataclass(frozen=True)
@@ -104,17 +147,27 @@ def check_batch(specs: Tree, batch: Tree, leading: tuple[int, ...], where: str) 
         SpecError: names the leaf by its path below `where`.
     """
     for (path, spec), array in zip(tree.items(specs), _matching(specs, batch, where), strict=True):
+        place = where if path == "" else f"{where} at '{path}'"
         shape = (*leading, *spec.shape)
-        if tuple(array.shape) != shape or array.dtype != spec.dtype:
-            msg = explain(
-                expected=f"shape {shape}, dtype {spec.dtype}",
-                found=f"shape {tuple(array.shape)}, dtype {array.dtype}",
-                where=where if path == "" else f"{where} at '{path}'",
-                fix="return the same structure, shape and dtype for every row",
-            )
-            raise SpecError(msg)
-        if isinstance(spec, RaggedSpec):
-            _check_kind(spec, array, where if path == "" else f"{where} at '{path}'")
+        if not isinstance(array, np.ndarray):
+            found = f"a {type(array).__name__}"
+            fix = "pass arrays; np.asarray(x, dtype) makes one of a list, x.numpy() of a tensor"
+        elif array.shape != shape or array.dtype != spec.dtype:
+            found, fix = f"shape {array.shape}, dtype {array.dtype}", _way_to(spec, leading, array)
+        else:
+            if isinstance(spec, RaggedSpec):
+                _check_kind(spec, array, place)
+            continue
+        raise SpecError(explain(expected=f"shape {shape}, dtype {spec.dtype}", found=found, where=place, fix=fix))
+
+
+def _way_to(spec: LeafSpec, leading: tuple[int, ...], array: np.ndarray) -> str:
+    """What to do about an array that is not of `spec` with these leading axes."""
+    if array.shape == (*leading, *spec.shape):
+        return f"cast it with x.astype(np.{spec.dtype.name}), or declare dtype {array.dtype} in the spec"
+    if array.shape == spec.shape:
+        return "add the axis of the rows in front, e.g. with x[None]"
+    return "pass rows of the shape that the spec declares; StepSpec.of(record) is the spec of what there is"
 
 
 def _check_kind(spec: RaggedSpec, array: np.ndarray, where: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from outrider import spec
+from outrider import spec, tree
 from outrider.errors import SpecError, explain
 from outrider.records import arrays
 from outrider.records.episode import Episode
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import gymnasium
 
 __all__ = ["ONE_NUMBER", "StepSpec"]
+
+COLUMNS = ("obs", "action", "extras", "state", "info", "obs_info", "reward")
 
 FLOAT64 = np.dtype(np.float64)
 
@@ -46,7 +49,7 @@ class StepSpec:
         reward: `LeafSpec`, float64 of shape (), or (k,) where the environments declare vector rewards.
 
     Raises:
-        SpecError: the reward is of another kind.
+        SpecError: a leaf is no `LeafSpec`, the reward is of another kind, or the number of lanes is none.
 
     Example:
         >>> frame = StepSpec(obs=LeafSpec((84, 84), np.dtype("u1")), action=LeafSpec((), np.dtype("i8")), num_envs=8)
@@ -67,16 +70,19 @@ class StepSpec:
     reward: LeafSpec = ONE_NUMBER
 
     def __post_init__(self) -> None:
-        """Refuse what no reward can be."""
+        """Refuse what rows cannot be."""
+        for column in COLUMNS:
+            for path, leaf in tree.items(getattr(self, column), column):
+                if not isinstance(leaf, LeafSpec):
+                    fix = "StepSpec.from_spaces takes Gymnasium's spaces, StepSpec.of(record) takes arrays"
+                    raise _refused("LeafSpec(shape, dtype) in each leaf", f"{leaf!r:.60}", path, fix)
         if self.reward.dtype != FLOAT64 or len(self.reward.shape) > 1:
-            raise SpecError(
-                explain(
-                    expected="float64 of shape (), or (k,) for vector rewards",
-                    found=f"{self.reward.dtype} of shape {self.reward.shape}",
-                    where="StepSpec(reward=...)",
-                    fix="leave it out for rewards that are one number",
-                )
-            )
+            expected = "float64 of shape (), or (k,) for vector rewards"
+            found = f"{self.reward.dtype} of shape {self.reward.shape}"
+            raise _refused(expected, found, "reward", "leave it out for rewards that are one number")
+        if isinstance(self.num_envs, bool) or not hasattr(self.num_envs, "__index__") or index(self.num_envs) < 0:
+            raise _refused("a number of lanes", repr(self.num_envs), "num_envs", "pass an integer")
+        object.__setattr__(self, "num_envs", index(self.num_envs))
 
     @property
     def row_nbytes(self) -> int:
@@ -87,6 +93,38 @@ class StepSpec:
     def zeros(self, length: int) -> Rollout:
         """A rollout of `length` steps without stepping anything; see `Rollout.zeros`."""
         return Rollout.zeros(self, length)
+
+    @classmethod
+    def from_spaces(
+        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], num_envs: int = 1
+    ) -> StepSpec:
+        """The spec of the steps of environments, for a loop of your own; `dataclasses.replace` adds other columns.
+
+        Args:
+            observation_space: of one environment: `env.observation_space`, or `envs.single_observation_space`.
+            action_space: likewise.
+            num_envs: the number of lanes, 1 or more.
+
+        Raises:
+            ConfigError: a leaf of a space cannot be stored; names it.
+            SpecError: `num_envs` is no number.
+
+        Example:
+            >>> import gymnasium
+            >>> env = gymnasium.make("CartPole-v1")
+            >>> spec = StepSpec.from_spaces(env.observation_space, env.action_space)
+            >>> spec.obs, spec.action
+            (LeafSpec(shape=(4,), dtype=dtype('float32')), LeafSpec(shape=(), dtype=dtype('int64')))
+        """
+        from outrider.spaces import leaf_specs, observation_specs
+
+        return cls(
+            obs=observation_specs(observation_space),
+            action=leaf_specs(action_space, "action space"),
+            num_envs=num_envs,
+            observation_space=observation_space,
+            action_space=action_space,
+        )
 
     @classmethod
     def of(cls, record: Rollout | Steps | Episodes | Episode) -> StepSpec:
@@ -107,3 +145,7 @@ class StepSpec:
             obs_info=spec.specs_of(record.obs_info, axes),
             reward=LeafSpec(tuple(record.reward.shape[axes:]), FLOAT64),
         )
+
+
+def _refused(expected: str, found: str, argument: str, fix: str) -> SpecError:
+    return SpecError(explain(expected=expected, found=found, where=f"StepSpec({argument}=...)", fix=fix))

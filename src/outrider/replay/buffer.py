@@ -77,8 +77,8 @@ class ReplayBuffer:
         self.view = Transitions() if view is None else view
         self.sampler = Uniform() if sampler is None else sampler
         place = storage_of(storage)
-        if not isinstance(spec, StepSpec):
-            raise _refused("spec", "a StepSpec, as `collector.spec` is", spec)
+        if not isinstance(spec, StepSpec) or not spec.num_envs:
+            raise _refused("spec", "a StepSpec of one lane or more, as `collector.spec` is", spec)
         self._ring = Ring(spec, capacity, place)
         self._look: Look = _started(self.view, self._ring, "gather", "view", "a view such as outrider.Transitions()")
         if isinstance(place, Memory):
