@@ -41,13 +41,13 @@ def column_specs(spec: StepSpec) -> dict[str, Any]:
 
 
 def allocate_columns(storage: Storage, spec: StepSpec, rows: int) -> tuple[dict[str, Any], np.ndarray]:
-    """The columns by name, trees of arrays [rows, ...], and `FINAL`, int32 [rows]; zeros."""
+    """The columns by name, trees of arrays [rows, ...], and the records, [rows], that some of them are in; zeros."""
     specs = column_specs(spec)
-    record = storage.zeros((rows,), _record(spec))
-    together = {name: record[name] for name in specs if name in (record.dtype.names or ())}
+    records = storage.zeros((rows,), _record(spec))
+    together = {name: records[name] for name in specs if name in (records.dtype.names or ())}
     apart = {name: leaves for name, leaves in specs.items() if name not in together}
     found = together | allocate(storage, apart, rows)
-    return {name: found[name] for name in specs}, record[FINAL]
+    return {name: found[name] for name in specs}, records
 
 
 def columns_nbytes(spec: StepSpec) -> int:

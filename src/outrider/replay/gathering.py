@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from outrider.replay.frames import Frames
     from outrider.replay.ring import Ring
 
-__all__ = ["behind", "blank", "observations", "part_of", "take"]
+__all__ = ["acted_upon", "behind", "blank", "observations", "part_of", "take"]
 
 
 def take(columns: Tree, rows: np.ndarray) -> Tree:
@@ -26,6 +26,13 @@ def take(columns: Tree, rows: np.ndarray) -> Tree:
     if columns == {}:
         return {}
     return tree.map(lambda leaf: rows_of(leaf, rows), columns)
+
+
+def acted_upon(ring: Ring, rows: np.ndarray, part: str | None = None) -> Tree:
+    """A copy of the observations that the steps in `rows`, int64 [...], were taken from; see `observations`."""
+    if ring.frames is not None:
+        return _stacks(ring, ring.frames, rows, part)
+    return take(part_of(ring.obs, part), rows)
 
 
 def observations(ring: Ring, index: np.ndarray, part: str | None = None) -> Tree:

@@ -5,30 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numba.extending import overload
 
 __all__ = ["advance", "windows"]
 
 
-def _add(returns: Any, i: Any, scale: Any, reward: Any, row: Any) -> Any:
-    """Add the reward of a row, scaled, to return number i: compiled for rewards that are numbers and for vectors."""
+def _add(returns: Any, i: Any, scale: Any, reward: Any) -> Any:
+    """Add a reward, scaled, to return number i: compiled for rewards that are numbers and for vectors."""
 
 
 @overload(_add)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
-def _add_of(returns: Any, i: Any, scale: Any, reward: Any, row: Any) -> Any:  # noqa: ARG001 - the names must be those
-    def number(returns: Any, i: Any, scale: Any, reward: Any, row: Any) -> Any:
-        returns[i] += scale * reward[row]
+def _add_of(returns: Any, i: Any, scale: Any, reward: Any) -> Any:  # noqa: ARG001 - the names must be those
+    def number(returns: Any, i: Any, scale: Any, reward: Any) -> Any:
+        returns[i] += scale * reward
 
-    def vector(returns: Any, i: Any, scale: Any, reward: Any, row: Any) -> Any:
-        for objective in range(reward.shape[1]):
-            returns[i, objective] += scale * reward[row, objective]
+    def vector(returns: Any, i: Any, scale: Any, reward: Any) -> Any:
+        for objective in range(len(reward)):
+            returns[i, objective] += scale * reward[objective]
 
-    return number if reward.ndim == 1 else vector
+    return number if isinstance(reward, types.Number) else vector
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types
-def windows(serials: Any, heads: Any, columns: Any, reward: Any, steps: int, gamma: float) -> tuple[Any, Any, Any, Any]:
+def windows(serials: Any, heads: Any, records: Any, returns: Any, way: tuple[int, float]) -> tuple[Any, Any, Any]:
     """Follow each step for up to `steps` steps: to an end or a cut, or to the newest one.
 
     What is known of steps besides is looked up on the way, in one pass over the rows.
@@ -36,51 +36,47 @@ def windows(serials: Any, heads: Any, columns: Any, reward: Any, steps: int, gam
     Args:
         serials: int64 [B].
         heads: int64 [N], the position of the next step of each lane.
-        columns: (at, terminated, truncated, episode_id, step, version), [rows] each: at is int32, -1 where the episode
-            goes on, else the slot of the last observation or -2.
-        reward: float64 [rows], or [rows, objectives].
-        steps: how many at most, 1 or more.
-        gamma: the discount of one step.
+        records: [rows], as `outrider.replay.columns` has them; "final" is -1 where the episode goes on, else the slot
+            of the last observation or -2.
+        returns: float64 [B] or [B, objectives], zeros, to which the discounted sums of the rewards are added.
+        way: (steps, gamma): how many at most, 1 or more, and the discount of one step.
 
     Returns:
-        (numbers, flags, returns, discount): int64 [7, B], which are the row of the last step; that of the observation
-        behind it, or ~slot where it is among the last observations; and of the first step row, lane, episode_id, step
-        and version; bool [2, B], whether the last one terminated and was truncated; float64 [B] or [B, objectives], the
-        discounted sum of the rewards; float64 [B], gamma to the power of the number of steps, or 0 where the last one
-        terminated.
+        (numbers, flags, discount): int64 [7, B], which are the row of the last step; that of the observation behind it,
+        or ~slot where it is among the last observations; and of the first step row, lane, episode_id, step and version;
+        bool [2, B], whether the last one terminated and was truncated; float64 [B], gamma to the power of the number of
+        steps, or 0 where the last one terminated.
     """
-    at, terminated, truncated, episode, step, version = columns
-    rows, lanes = len(reward), len(heads)
-    count = len(serials)
+    steps, gamma = way
+    rows, lanes, count = len(records), len(heads), len(serials)
     numbers, flags = np.empty((7, count), np.int64), np.empty((2, count), np.bool_)
-    returns, discount = np.zeros((count, *reward.shape[1:])), np.empty(count, np.float64)
+    discount = np.empty(count, np.float64)
+    # A short loop, of which the processor has many rounds under way: the rows come from memory side by side.
     for i in range(count):
-        serial = serials[i]
-        position = serial // lanes
-        lane = serial - position * lanes
-        ahead = heads[lane] - position
-        row = serial % rows
-        numbers[2, i], numbers[3, i] = row, lane
-        numbers[4, i], numbers[5, i], numbers[6, i] = episode[row], step[row], version[row]
-        _add(returns, i, 1.0, reward, row)
+        row = serials[i] % rows
+        numbers[2, i], numbers[6, i] = row, records[row].version
+    for i in range(count):
+        position = serials[i] // lanes
+        lane = serials[i] - position * lanes
+        row = numbers[2, i]
+        record = records[row]
+        numbers[3, i], numbers[4, i], numbers[5, i] = lane, record.episode_id, record.step
+        _add(returns, i, 1.0, record.reward)
         scale = gamma
-        for _ in range(1, min(steps, ahead)):
-            if at[row] != -1:
+        for _ in range(1, min(steps, heads[lane] - position)):
+            if record.final != -1:
                 break
             row += lanes
             if row >= rows:
                 row -= rows
-            _add(returns, i, scale, reward, row)
+            record = records[row]
+            _add(returns, i, scale, record.reward)
             scale *= gamma
-        numbers[0, i] = row
-        flags[0, i], flags[1, i] = terminated[row], truncated[row]
-        discount[i] = 0.0 if terminated[row] else scale
-        if at[row] >= 0:
-            numbers[1, i] = ~np.int64(at[row])
-        else:
-            following = row + lanes
-            numbers[1, i] = following - rows if following >= rows else following
-    return numbers, flags, returns, discount
+        following = row + lanes if row + lanes < rows else row + lanes - rows
+        numbers[0, i], numbers[1, i] = row, ~np.int64(record.final) if record.final >= 0 else following
+        flags[0, i], flags[1, i] = record.terminated, record.truncated
+        discount[i] = 0.0 if record.terminated else scale
+    return numbers, flags, discount
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]  # numba has no types

@@ -15,7 +15,7 @@ import numpy as np
 from outrider import tree
 from outrider.errors import ConfigError, explain
 from outrider.records.step_spec import StepSpec
-from outrider.replay.columns import allocate_columns, columns_nbytes
+from outrider.replay.columns import FINAL, allocate_columns, columns_nbytes
 from outrider.replay.frames import Frames, Pick
 from outrider.replay.sparse import ABSENT, Sparse, are_alike, as_array, rows_of, same_rows
 from outrider.replay.states import States
@@ -47,6 +47,7 @@ class Ring:
         heads: int64 [N], the position of the next step of each lane.
         tails: int64 [N], the position of the oldest step that is there.
         columns: dict of trees [rows, ...]: all but the observations.
+        records: [rows]: the array that those columns are views of that stand together.
         obs: tree [rows, ...].
         finals: true last observations of the steps after which an episode ended or was cut.
         tables: these and whatever else only some rows have, by name.
@@ -87,6 +88,8 @@ class Ring:
         self._episode, self._step = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.run = np.zeros(count, np.int64)
         self.everyone, self.env_ids = np.arange(count), np.arange(count)
+        # None where lanes have moved since somebody asked.
+        self._is_even: bool | None = None
         self.listeners: list[Listener] = []
 
     # -- what is there -----------------------------------------------------------------------------------------------
@@ -103,7 +106,9 @@ class Ring:
     @property
     def is_even(self) -> bool:
         """Whether all lanes have come equally far and hold equally many steps."""
-        return are_alike(self.heads) and are_alike(self.tails)
+        if self._is_even is None:
+            self._is_even = are_alike(self.heads) and are_alike(self.tails)
+        return self._is_even
 
     def holds(self, serials: np.ndarray) -> np.ndarray:
         """Whether the steps with these serial numbers, int64 [n], are there: bool [n]."""
@@ -154,9 +159,9 @@ class Ring:
 
     def allocate(self) -> None:
         """Make the arrays, once views have asked for all that they need."""
-        self.columns, final = allocate_columns(self._storage, self.spec, self.rows)
+        self.columns, self.records = allocate_columns(self._storage, self.spec, self.rows)
         self.obs = allocate(self._storage, self.obs_specs, self.rows)
-        self.finals = self.tables["finals"] = Sparse(self.obs_specs, final, self._storage)
+        self.finals = self.tables["finals"] = Sparse(self.obs_specs, self.records[FINAL], self._storage)
         if self.frames is not None:
             self.tables["firsts"] = self.frames.allocate(self.rows, self._storage)
         if self._stride is not None:
@@ -241,6 +246,7 @@ class Ring:
             for part in self._parts_from(lanes, tails - self.frames.count + 1, amounts):
                 self.frames.firsts.drop(part)
         self.tails[index] += leaving
+        self._is_even = None
 
     def _let_go(self, parts: list[Any]) -> None:
         for table in self.tables.values():
@@ -267,6 +273,7 @@ class Ring:
             for listener in self.listeners:
                 listener.arrived(rows)
         self.heads[index] += counts
+        self._is_even = None
         self._episode[index], self._step[index], self.open[index] = newest
 
     def runs_ahead(self, lanes: np.ndarray) -> np.ndarray:
@@ -327,11 +334,13 @@ class Ring:
         if self.frames is not None:
             self.frames.firsts.drop(np.arange(self.rows))
         self.tails[:] = self.heads
+        self._is_even = None
         self.open[:] = False
 
     @property
     def lane_state(self) -> dict[str, np.ndarray]:
         """Where each lane stands: arrays [N] by name, which may be written to."""
+        self._is_even = None
         numbers = {"episode": self._episode, "step": self._step, "run": self.run}
         return {"heads": self.heads, "tails": self.tails, "open": self.open, **numbers}
 

@@ -10,15 +10,13 @@ import numpy as np
 
 from outrider.errors import ConfigError, explain
 from outrider.replay.batches import TransitionBatch
-from outrider.replay.gathering import blank, observations, take
+from outrider.replay.gathering import acted_upon, blank, observations, take
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import Accepts, whole_number
 from outrider.replay.sparse import UNKNOWN
 from outrider.replay.views import Look
 
 __all__ = ["Transitions"]
-
-LOOKED_UP = ("terminated", "truncated", "episode_id", "step", "version")
 
 
 @dataclass(frozen=True)
@@ -74,13 +72,13 @@ class TransitionLook:
         self._view = view
         self._windows = importlib.import_module("outrider.replay.kernels").windows
 
+        self._way = view.n_step, float(view.gamma)
+
     def _follow(self, serials: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        ring, columns = self._ring, self._ring.columns
-        known = ring.finals.at, *[columns[name] for name in LOOKED_UP]
-        found: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] = self._windows(
-            serials, ring.heads, known, columns["reward"], self._view.n_step, float(self._view.gamma)
-        )
-        return found
+        ring = self._ring
+        returns = np.zeros((len(serials), *ring.spec.reward.shape))
+        numbers, flags, discount = self._windows(serials, ring.heads, ring.records, returns, self._way)
+        return numbers, flags, returns, discount
 
     @property
     def accepts(self) -> Accepts | None:
@@ -102,7 +100,7 @@ class TransitionLook:
         if ring.finals.has_unknown:
             blank(next_obs, ring.spec.obs, np.flatnonzero(ring.finals.at[last] == UNKNOWN))
         return TransitionBatch(
-            obs=observations(ring, rows),
+            obs=acted_upon(ring, rows),
             action=take(columns["action"], rows),
             reward=returns,
             next_obs=next_obs,
