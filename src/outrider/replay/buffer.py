@@ -23,8 +23,9 @@ from outrider.replay.described import describe, revive
 from outrider.replay.incoming import Writer
 from outrider.replay.prefetch import Batches
 from outrider.replay.ring import Ring
-from outrider.replay.samplers import Draws, Sampler, Uniform, whole_number
+from outrider.replay.samplers import Draws, Sampler, Uniform
 from outrider.replay.saving import describe_spec, restore_ring, write_ring
+from outrider.replay.settings import whole_number
 from outrider.replay.sizes import require_room
 from outrider.replay.storage import Memory, Storage, storage_of
 from outrider.replay.transitions import Transitions

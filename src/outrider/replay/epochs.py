@@ -10,6 +10,7 @@ import numpy as np
 from outrider.errors import ConfigError, explain
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import Accepts, Draws, WithoutPriorities, too_few
+from outrider.replay.settings import keep_flags
 
 __all__ = ["WithoutReplacement"]
 
@@ -25,12 +26,19 @@ class WithoutReplacement:
         drop_last: whether what is left of an epoch, where it is less than a batch, is left out. Otherwise the batch is
             filled up from the next epoch. Batches have the size that was asked for in either case.
 
+    Raises:
+        ConfigError: it is neither True nor False.
+
     Example:
         >>> WithoutReplacement(drop_last=True)
         WithoutReplacement(drop_last=True)
     """
 
     drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no flag."""
+        keep_flags(self, ("drop_last",))
 
     def start(self, ring: Ring) -> Draws:
         """See `Sampler.start`."""

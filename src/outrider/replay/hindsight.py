@@ -14,7 +14,8 @@ from outrider.errors import ConfigError, SpecError, explain
 from outrider.replay.batches import TransitionBatch
 from outrider.replay.gathering import behind, observations, take
 from outrider.replay.ring import Ring
-from outrider.replay.samplers import Accepts, whole_number
+from outrider.replay.samplers import Accepts
+from outrider.replay.settings import keep_real, keep_whole
 from outrider.replay.sparse import UNKNOWN
 from outrider.replay.transitions import Transitions
 from outrider.tree import Tree
@@ -89,15 +90,14 @@ class Hindsight:
         """Refuse what cannot be."""
         if self.strategy not in STRATEGIES:
             raise _refused(f"one of {STRATEGIES}", repr(self.strategy), "strategy", "pass one of them")
-        whole_number(self.k, 1, "Hindsight(k)")
-        whole_number(self.frame_stack, 1, "Hindsight(frame_stack)")
+        keep_whole(self, {"k": 1, "frame_stack": 1})
+        keep_real(self, {"gamma": (0, 1)})
         for name in ("reward", "terminated"):
             if not callable(getattr(self, name)):
                 found, fix = repr(getattr(self, name)), "pass a function of (achieved_goal, desired_goal, info)"
                 raise _refused("a function", found, name, fix)
         if not isinstance(self.keys, GoalKeys):
             raise _refused("outrider.GoalKeys(...)", repr(self.keys), "keys", "pass the two names in one of those")
-        Transitions(gamma=self.gamma)
 
     def start(self, ring: Ring) -> Look:
         """See `View.start`.

@@ -14,7 +14,8 @@ from outrider import tree
 from outrider.errors import ConfigError, OutriderError, SpecError, explain
 from outrider.records.step_spec import StepSpec
 from outrider.replay.prioritized import checked_priorities
-from outrider.replay.samplers import COLLECT_MORE, no_priorities, whole_number
+from outrider.replay.samplers import COLLECT_MORE, no_priorities
+from outrider.replay.settings import whole_number
 from outrider.replay.views import View
 
 __all__ = ["Mix", "Source"]

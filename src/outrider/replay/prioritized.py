@@ -13,8 +13,12 @@ import numpy as np
 from outrider.errors import ConfigError, explain
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import Accepts, Draws, UniformDraws, accepted, one_of
+from outrider.replay.settings import keep_real, real_number
 
 __all__ = ["Prioritized", "PrioritizedDraws", "checked_priorities"]
+
+EXPONENT = (0.0, math.inf)
+"""What alpha and beta may be."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,7 @@ class Prioritized:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        _exponent(self.alpha, "Prioritized(alpha)")
-        if not callable(self.beta):
-            _exponent(self.beta, "Prioritized(beta)")
+        keep_real(self, {"alpha": EXPONENT} if callable(self.beta) else {"alpha": EXPONENT, "beta": EXPONENT})
 
     def start(self, ring: Ring) -> Draws:
         """See `Sampler.start`."""
@@ -67,7 +69,7 @@ class PrioritizedDraws:
 
     def __init__(self, ring: Ring, sampler: Prioritized) -> None:
         self._ring = ring
-        self._alpha, self._beta = float(sampler.alpha), sampler.beta
+        self._alpha, self._beta = sampler.alpha, sampler.beta
         self._tree = importlib.import_module("outrider.replay.sum_tree").SumTree(ring.rows)
         # So great that no sum can become infinite.
         self._most = float(np.finfo(np.float64).max) / (2 * ring.rows)
@@ -101,7 +103,9 @@ class PrioritizedDraws:
         """See `Draws.draw`."""
         beta = self._beta
         if callable(beta):
-            beta = _exponent(beta(self.drawn), f"the value of Prioritized(beta) after {self.drawn} samples")
+            beta = real_number(
+                beta(self.drawn), *EXPONENT, f"the value of Prioritized(beta) after {self.drawn} samples"
+            )
         if not self._tree.total:
             serials, weights = self._uniform.draw(count, rng, accepts)
         else:
@@ -224,17 +228,3 @@ def checked_priorities(serials: Any, priorities: Any) -> tuple[np.ndarray, np.nd
 
 def _refused(expected: str, found: str, fix: str) -> ConfigError:
     return ConfigError(explain(expected=expected, found=found, where="update(index, priorities)", fix=fix))
-
-
-def _exponent(value: Any, where: str) -> float:
-    """Return `value` if it is a finite number of 0 or more.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    known = isinstance(value, (int, float, np.floating, np.integer)) and not isinstance(value, bool)
-    if not known or not math.isfinite(value) or value < 0:
-        raise ConfigError(
-            explain(expected="a finite number of 0 or more", found=repr(value), where=where, fix="pass such a number")
-        )
-    return float(value)

@@ -18,8 +18,8 @@ from outrider.replay.samplers import (
     among,
     one_of,
     too_few,
-    whole_number,
 )
+from outrider.replay.settings import keep_whole
 
 __all__ = ["Newest", "Stale"]
 
@@ -91,7 +91,7 @@ class Stale:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        whole_number(self.max_lag, 0, "Stale(max_lag)")
+        keep_whole(self, {"max_lag": 0})
 
     def start(self, ring: Ring) -> Draws:
         """See `Sampler.start`."""

@@ -218,16 +218,3 @@ def no_priorities(found: str) -> ConfigError:
             fix="make the buffer with sampler=outrider.Prioritized()",
         )
     )
-
-
-def whole_number(value: Any, least: int, where: str) -> int:
-    """Return `value` if it is an integer of `least` or more.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ConfigError(
-            explain(expected=f"an integer of {least} or more", found=repr(value), where=where, fix="pass such a number")
-        )
-    return int(value)

@@ -13,7 +13,8 @@ from outrider.replay.batches import SequenceBatch
 from outrider.replay.columns import FLAGS, column_specs
 from outrider.replay.gathering import blank, observations, take
 from outrider.replay.ring import Ring
-from outrider.replay.samplers import Accepts, whole_number
+from outrider.replay.samplers import Accepts
+from outrider.replay.settings import keep_flags, keep_whole
 from outrider.replay.sparse import UNKNOWN
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class Sequences:
             frame is stored once then, and batches have the same stacks. With 1, observations are stored as they are.
 
     Raises:
-        ConfigError: a number is out of its range, or nothing is left behind the burn-in.
+        ConfigError: a number is out of its range, or nothing is left behind the burn-in; or when the buffer is made: no
+            lane ever holds such a sequence.
 
     Example:
         >>> import outrider
@@ -67,10 +69,8 @@ class Sequences:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        whole_number(self.length, 1, "Sequences(length)")
-        whole_number(self.burn_in, 0, "Sequences(burn_in)")
-        whole_number(self.stride, 1, "Sequences(stride)")
-        whole_number(self.frame_stack, 1, "Sequences(frame_stack)")
+        keep_whole(self, {"length": 1, "burn_in": 0, "stride": 1, "frame_stack": 1})
+        keep_flags(self, ("pad",))
         if self.burn_in >= self.length:
             raise ConfigError(
                 explain(
@@ -98,6 +98,7 @@ class SequenceLook:
         self._specs = column_specs(ring.spec)
         self._names = [name for name in PER_STEP if name not in OPTIONAL or self._specs[name]]
         self._least = view.burn_in + 1 if view.pad else view.length
+        _require_reachable(self._least, ring)
         self._runs = importlib.import_module("outrider.replay.runs")
 
     @property
@@ -147,4 +148,22 @@ class SequenceLook:
             episode_id=columns["episode_id"][firsts],
             burn_in=view.burn_in,
             state=None if ring.states is None else ring.states.take(firsts),
+        )
+
+
+def _require_reachable(least: int, ring: Ring) -> None:
+    """Refuse sequences of at least so many steps that there can never be.
+
+    Raises:
+        ConfigError: no lane holds so many.
+    """
+    most = -(-ring.capacity // ring.num_envs)
+    if least > most:
+        raise ConfigError(
+            explain(
+                expected=f"sequences of {most} steps or fewer, as many as a lane holds",
+                found=f"{least} steps at least",
+                where="ReplayBuffer(view)",
+                fix=f"pass a capacity of {least * ring.num_envs} or more for {ring.num_envs} lanes, or a shorter one",
+            )
         )

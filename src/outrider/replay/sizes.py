@@ -9,7 +9,7 @@ from pathlib import Path
 from outrider.errors import ConfigError, explain
 from outrider.records.step_spec import StepSpec
 from outrider.replay.ring import Ring
-from outrider.replay.samplers import whole_number
+from outrider.replay.settings import whole_number
 from outrider.replay.storage import Memory
 from outrider.replay.transitions import Transitions
 from outrider.replay.views import View

@@ -45,6 +45,9 @@ class Memmap:
     Attributes:
         path: the folder; it is made if there is none.
 
+    Raises:
+        ConfigError: it is no path; or when the buffer is made: the folder cannot be written to.
+
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     Memmap(folder).zeros((3, 2), np.dtype("u1")).sum()
@@ -52,6 +55,11 @@ class Memmap:
     """
 
     path: str | os.PathLike[str]
+
+    def __post_init__(self) -> None:
+        """Refuse what is no path."""
+        if not isinstance(self.path, (str, os.PathLike)):
+            raise _refused("the path of a folder", repr(self.path), "pass a string or a pathlib.Path")
 
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """See `Storage.zeros`.
@@ -72,9 +80,11 @@ class Memmap:
                 return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
         except OSError as error:
             fix = "pass a folder that can be written to, on a disk with room for the rows"
-            raise ConfigError(
-                explain(expected="a writable folder", found=str(error), where="Memmap(path)", fix=fix)
-            ) from error
+            raise _refused("a writable folder", str(error), fix) from error
+
+
+def _refused(expected: str, found: str, fix: str) -> ConfigError:
+    return ConfigError(explain(expected=expected, found=found, where="Memmap(path)", fix=fix))
 
 
 def storage_of(storage: Any) -> Storage:

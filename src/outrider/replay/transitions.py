@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.errors import ConfigError, explain
 from outrider.replay.batches import TransitionBatch
 from outrider.replay.gathering import acted_upon, blank, observations, take
 from outrider.replay.ring import Ring
-from outrider.replay.samplers import Accepts, whole_number
+from outrider.replay.samplers import Accepts
+from outrider.replay.settings import keep_real, keep_whole
 from outrider.replay.sparse import UNKNOWN
 from outrider.replay.views import Look
 
@@ -46,17 +45,8 @@ class Transitions:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        whole_number(self.n_step, 1, "Transitions(n_step)")
-        whole_number(self.frame_stack, 1, "Transitions(frame_stack)")
-        if not isinstance(self.gamma, (int, float)) or not (math.isfinite(self.gamma) and 0 <= self.gamma <= 1):
-            raise ConfigError(
-                explain(
-                    expected="a number from 0 to 1",
-                    found=repr(self.gamma),
-                    where="Transitions(gamma)",
-                    fix="pass the discount of one step",
-                )
-            )
+        keep_whole(self, {"n_step": 1, "frame_stack": 1})
+        keep_real(self, {"gamma": (0, 1)})
 
     def start(self, ring: Ring) -> Look:
         """See `View.start`."""

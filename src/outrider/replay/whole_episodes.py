@@ -14,7 +14,7 @@ from outrider.replay.batches import EpisodeBatch
 from outrider.replay.columns import FLAGS
 from outrider.replay.gathering import behind, blank, observations, take
 from outrider.replay.ring import Ring
-from outrider.replay.samplers import whole_number
+from outrider.replay.settings import keep_whole
 from outrider.replay.sparse import UNKNOWN
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class WholeEpisodes:
 
     def __post_init__(self) -> None:
         """Refuse a number that makes no sense."""
-        whole_number(self.frame_stack, 1, "WholeEpisodes(frame_stack)")
+        keep_whole(self, {"frame_stack": 1})
 
     def start(self, ring: Ring) -> Look:
         """See `View.start`."""
