@@ -12,7 +12,7 @@ from outrider.errors import ConfigError, PolicyError, explain
 from outrider.policies.base import ActionConvention
 from outrider.tree import Tree
 
-__all__ = ["ActionMap", "ActionMapName", "check_action_map"]
+__all__ = ["ActionMap", "ActionMapName", "UnitScale", "check_action_map", "first_of", "in_unit_scale"]
 
 ActionMapName: TypeAlias = Literal["auto", "clip", "rescale"] | None
 LeafMap: TypeAlias = Callable[[np.ndarray, Any], np.ndarray]
@@ -80,9 +80,7 @@ def _leaf_map(space: Space[Any], target: np.ndarray, path: str, how: tuple[Actio
     name, convention = how
     if not isinstance(space, spaces.Box):
         return _integers(space, target, path, counts_from_zero=convention == "index")
-    if convention == "unit" and name == "auto":
-        name = "rescale"
-    if name == "rescale":
+    if name == "rescale" or in_unit_scale(name, convention):
         return _rescaling(space, target, path, stored_inverse=convention == "env")
     if space.dtype.kind in "iu":
         return _whole_numbers(space, target, path, clips=name is not None)
@@ -118,14 +116,19 @@ def _integers(space: Space[Any], target: np.ndarray, path: str, *, counts_from_z
     return discrete if isinstance(space, spaces.Discrete) else several
 
 
+def first_of(space: Space[Any]) -> Any:
+    """Lowest value of a space of integers: a number, or int64 of its shape."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.start)
+    return space.start.astype(np.int64) if isinstance(space, spaces.MultiDiscrete) else 0
+
+
 def _bounds(space: Space[Any]) -> tuple[Any, Any]:
     """Lowest and highest value of a space of integers."""
+    first = first_of(space)
     if isinstance(space, spaces.Discrete):
-        return int(space.start), int(space.start) + int(space.n) - 1
-    if isinstance(space, spaces.MultiDiscrete):
-        start = space.start.astype(np.int64)
-        return start, start + space.nvec.astype(np.int64) - 1
-    return 0, 1
+        return first, first + int(space.n) - 1
+    return (first, first + space.nvec.astype(np.int64) - 1) if isinstance(space, spaces.MultiDiscrete) else (0, 1)
 
 
 def _whole_numbers(space: spaces.Box, target: np.ndarray, path: str, *, clips: bool) -> LeafMap:
@@ -177,36 +180,67 @@ def _passing(target: np.ndarray, path: str) -> LeafMap:
 
 
 def _rescaling(space: spaces.Box, target: np.ndarray, path: str, *, stored_inverse: bool) -> LeafMap:
-    if space.dtype.kind != "f":
-        raise ConfigError(
-            explain(
-                expected="Boxes of floats",
-                found=repr(space),
-                where=f"action_map='rescale' at '{path}'",
-                fix="use action_map='clip'",
-            )
-        )
-    finite = space.bounded_below & space.bounded_above
-    # Halved bounds: the distance of the largest numbers is no number any more.
-    low, high = (np.where(finite, bound, 0.0).astype(np.float64) / 2 for bound in (space.low, space.high))
-    half = np.where(high > low, high - low, 1.0)
+    scale = UnitScale(space, path)
 
     def rescale(actions: np.ndarray, at: Any) -> np.ndarray:
         _check_numbers(actions, path, at)
-        unit = np.clip(actions.astype(np.float64), -1, 1)
-        wide = (1 - unit) * low + (1 + unit) * high
-        target[at] = np.clip(np.where(finite, wide, actions), space.low, space.high)
+        target[at] = scale.to_bounds(actions)
         return actions
 
     def invert(actions: np.ndarray, at: Any) -> np.ndarray:
         _check_numbers(actions, path, at)
         if actions.dtype.kind != "f":
             raise _no_floats(actions, path)
-        target[at] = clipped = np.clip(actions, space.low, space.high)
-        unit = (clipped.astype(np.float64) / 2 - low) / half * 2 - 1
-        return np.where(finite, unit, actions).astype(actions.dtype)
+        target[at], unit = scale.to_unit(actions)
+        return unit.astype(actions.dtype)
 
     return invert if stored_inverse else rescale
+
+
+def in_unit_scale(name: ActionMapName, convention: ActionConvention | None) -> bool:
+    """Whether under this action map a policy of this convention means Boxes in [-1, 1] and not in their bounds."""
+    return convention != "env" if name == "rescale" else name == "auto" and convention == "unit"
+
+
+class UnitScale:
+    """From [-1, 1] to the bounds of a Box of floats and back; an element with an infinite bound stays what it is.
+
+    Raises:
+        ConfigError: it is a Box of integers.
+
+    Example:
+        >>> scale = UnitScale(spaces.Box(-1.0, 3.0, (1,)), "action")
+        >>> scale.to_bounds(np.array([[0.5]])), scale.to_unit(np.array([[4.0]]))
+        (array([[2.]]), (array([[3.]]), array([[1.]])))
+    """
+
+    def __init__(self, space: spaces.Box, path: str) -> None:
+        if space.dtype.kind != "f":
+            raise ConfigError(
+                explain(
+                    expected="Boxes of floats",
+                    found=repr(space),
+                    where=f"action_map='rescale' at '{path}'",
+                    fix="use action_map='clip'",
+                )
+            )
+        self._bounds = space.low, space.high
+        self._finite = space.bounded_below & space.bounded_above
+        # Halved bounds: the distance of the largest numbers is no number any more.
+        low, high = (np.where(self._finite, bound, 0.0).astype(np.float64) / 2 for bound in self._bounds)
+        self._low, self._high, self._half = low, high, np.where(high > low, high - low, 1.0)
+
+    def to_bounds(self, actions: np.ndarray) -> np.ndarray:
+        """Actions [n, ...] in [-1, 1], clipped to that, in the bounds."""
+        unit = np.clip(actions.astype(np.float64), -1, 1)
+        wide = (1 - unit) * self._low + (1 + unit) * self._high
+        return np.clip(np.where(self._finite, wide, actions), *self._bounds)
+
+    def to_unit(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Actions [n, ...] clipped to the bounds, and what would have been rescaled to them."""
+        clipped = np.clip(actions, *self._bounds)
+        unit = (clipped.astype(np.float64) / 2 - self._low) / self._half * 2 - 1
+        return clipped, np.where(self._finite, unit, actions)
 
 
 def _no_floats(actions: np.ndarray, path: str) -> PolicyError:

@@ -147,6 +147,9 @@ class Collector(BaseCollector):
     def _load(self, weights: Tree) -> int:
         return self._loop.decider.load(weights)
 
+    def _stand_in(self, policy: Policy | None) -> None:
+        self._loop.stand_in(policy)
+
     def _end(self) -> None:
         """The environments belong to whoever made them."""
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from outrider import tree
 from outrider.collect.actions import ActionMap, ActionMapName, LeafMap
+from outrider.collect.stand_in import StandIn
 from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape, column_specs
 from outrider.errors import PolicyError, explain
@@ -26,6 +27,9 @@ from outrider.vector.env import VecEnv
 from outrider.vector.store import indexer
 
 __all__ = ["Decider", "Terms", "raised"]
+
+OTHER_POLICY = -1
+"""The version of steps that another policy than the collector's own has decided."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,13 @@ class Decider:
         self.version = 0
         self.columns: Rows | None = None
         self._policy = policy
+        self._own = (policy, self.version)
         self._store = envs.store
         self._lanes = envs.lanes
         self._everyone = indexer(envs.lanes)
         self._space = envs.single_action_space
         self._tape = tape
-        self._seed = terms.seed
+        self._seed, self._action_map = terms.seed, terms.action_map
         self._make_columns = terms.make_columns or self._store.columns
         self._map = ActionMap(self._space, self._store.action, terms.action_map, policy.actions)
         self._obs: list[np.ndarray] = tree.leaves(self._store.obs)
@@ -238,7 +243,16 @@ class Decider:
         except Exception as error:
             raise raised(error, "load of the policy", "the weights that were published") from error
         self.version += 1
+        self._own = self._policy, self.version
         return self.version
+
+    def stand_in(self, policy: Policy | None) -> None:
+        """Let another policy decide, once the first decision has been made; None: the collector's own again."""
+        self._policy, self.version = self._own
+        if policy is not None:
+            assert self._schema is not None, "only what the own policy returns says what another one has to"
+            terms = self._space, self._action_map, self._lanes
+            self._policy, self.version = StandIn(policy, self._policy, self._schema.specs, *terms), OTHER_POLICY
 
     def spec(self, envs: VecEnv) -> StepSpec:
         """What the rows look like."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count as counting
 from typing import Any, Self, TypeVar
 
@@ -19,6 +20,8 @@ from outrider.collect.requests import (
 )
 from outrider.collect.stats import CollectStats, Recorder
 from outrider.collect.tape import Tape
+from outrider.policies.base import Policy
+from outrider.policies.function import as_policy
 from outrider.records.episodes import Episodes
 from outrider.records.rollout import Rollout
 from outrider.records.step_spec import StepSpec
@@ -119,32 +122,46 @@ class BaseCollector(ABC):
         self._check_open()
         return self._episodes(count, per_lane=quota == "per_env")
 
-    def fill(self, replay: ReplayBuffer, count: int) -> int:
+    def fill(self, replay: ReplayBuffer, count: int, policy: Policy | Callable[[Any], Any] | None = None) -> int:
         """Add exactly `count` transitions to a replay buffer, in blocks of all lanes as far as they go; return `count`.
+
+        Steps that were carried over from the call before come first, whoever decided them.
 
         Args:
             replay: made for the rows of this collector, e.g. by `new_replay`.
             count: how many, at least 1.
+            policy: decides the steps that are taken in this call, e.g. a `RandomPolicy` for a warm-up; running episodes
+                go on. None: the collector's own. The environments get what they would get if it were the collector's,
+                and what is stored are actions that mean the same in the convention and dtype of the collector's own.
+                Their `version` is -1. It has to return the extras of the collector's own policy; others are left out.
+                The state of a recurrent collector's policy is the initial one meanwhile, and when it goes on. `policy`
+                itself begins with its initial state in each call. Workers get a copy of it for each call.
 
         Raises:
-            ConfigError: `count` is not a positive integer, or the buffer is for other rows; nothing is stepped then.
-            EnvironmentFailure, PolicyError: the environments or the policy failed; what was added stays.
+            ConfigError: `count` is not a positive integer, the buffer is for other rows, or `policy` is none or cannot
+                be sent to workers; nothing is stepped then.
+            EnvironmentFailure, PolicyError: the environments or the policy failed, or `policy` does not return what the
+                buffer has columns for; what was added stays.
 
         Example:
             >>> import outrider
             >>> with outrider.make_vec("CartPole-v1", 4) as envs:
-            ...     collector = outrider.Collector(envs, outrider.RandomPolicy(envs.single_action_space), seed=0)
+            ...     collector = outrider.Collector(envs, lambda obs: (obs[:, 2] > 0).astype(int), seed=0)
             ...     replay = collector.new_replay(1_000)
+            ...     collector.fill(replay, 200, outrider.RandomPolicy(envs.single_action_space))
             ...     collector.fill(replay, 145)
+            200
             145
         """
         check_request(count, "fill(replay, count)", 1)
+        other = None if policy is None else as_policy(policy)
         check_rows(replay.spec, self.spec)
-        left = count
-        while left >= self.num_envs:
-            left -= replay.extend(self.rollout(min(left // self.num_envs, LONGEST_BLOCK)))
-        if left:
-            replay.extend(self.steps(left))
+        with self._decided_by(other):
+            left = count
+            while left >= self.num_envs:
+                left -= replay.extend(self.rollout(min(left // self.num_envs, LONGEST_BLOCK)))
+            if left:
+                replay.extend(self.steps(left))
         return count
 
     def new_replay(
@@ -238,6 +255,19 @@ class BaseCollector(ABC):
         while self._tape.count < count:
             self._advance(-(-(count - self._tape.count) // self.num_envs))
 
+    @contextmanager
+    def _decided_by(self, policy: Policy | None) -> Iterator[None]:
+        """Let another policy decide meanwhile; None: the collector's own."""
+        if policy is None:
+            yield
+            return
+        try:
+            self._stand_in(policy)
+            yield
+        finally:
+            if not self._closed:
+                self._stand_in(None)
+
     @abstractmethod
     def _advance(self, turns: int) -> None:
         """Let every lane take `turns` steps, and put the rows on the tape."""
@@ -257,6 +287,10 @@ class BaseCollector(ABC):
     @abstractmethod
     def _load(self, weights: Tree) -> int:
         """Let the policy take weights; return their version."""
+
+    @abstractmethod
+    def _stand_in(self, policy: Policy | None) -> None:
+        """Let another policy decide from now on, the rows being known; None: the collector's own again."""
 
     @abstractmethod
     def _end(self) -> None:

@@ -236,6 +236,11 @@ class Loop:
         if self.decider.columns is not None:
             self.ledger.stamp(rows, self.tape.dummies, self._store, self.decider.columns)
 
+    def stand_in(self, policy: Policy | None) -> None:
+        """Let another policy decide from now on, None: the own one; what was decided ahead is decided anew."""
+        self.decided = False
+        self.decider.stand_in(policy)
+
     # -- beginnings and cuts -----------------------------------------------------------------------------------------
 
     def ready(self) -> None:

@@ -8,6 +8,8 @@ from multiprocessing import util
 from time import perf_counter
 from typing import Any
 
+import cloudpickle
+
 from outrider.collect.actions import ActionMapName, check_action_map
 from outrider.collect.interface import BaseCollector
 from outrider.collect.order import in_order
@@ -148,6 +150,9 @@ class ParallelCollector(BaseCollector):
         self._version = max(self._ask("published", "publish", weights))
         return self._version
 
+    def _stand_in(self, policy: Policy | None) -> None:
+        self._ask("stood_in", "stand_in", None if policy is None else _pickled(policy))
+
     def _ask(self, answer: str, kind: str, *content: Any) -> list[Any]:
         """Ask all workers for something and return their answers.
 
@@ -260,6 +265,20 @@ def _backend(plan: Envs, make_policy: PolicyFactory, workers: int, backend: Proc
     backend = dataclasses.replace(backend, workers=workers)
     backend.count(plan.num_envs)
     return backend
+
+
+def _pickled(policy: Policy) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(policy))
+    except Exception as error:
+        raise ConfigError(
+            explain(
+                expected="a policy that can be sent to the workers",
+                found=f"{type(error).__name__}: {error}",
+                where="fill(policy=...)",
+                fix="leave what cannot be pickled (locks, files, connections) out of it",
+            )
+        ) from error
 
 
 def _check_same(first: Tree, other: Tree, index: int) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+
 from outrider.collect.actions import ActionMapName
 from outrider.collect.decide import Terms, raised
 from outrider.collect.loop import Loop
@@ -88,6 +90,7 @@ class _Server:
             "episodes": self._episodes,
             "reset": self._reset,
             "publish": self._publish,
+            "stand_in": self._stand_in,
         }
 
     def serve(self) -> None:
@@ -188,6 +191,11 @@ class _Server:
 
     def _publish(self, weights: Tree) -> tuple[str, Any]:
         return "published", self._made_loop().decider.load(weights)
+
+    def _stand_in(self, pickled: bytes | None) -> tuple[str, Any]:
+        # Unpickled here, where an error is told: one in the middle of a message would end the worker.
+        self._made_loop().stand_in(None if pickled is None else cloudpickle.loads(pickled))
+        return "stood_in", None
 
 
 class Events(Recorder):

@@ -43,7 +43,7 @@ class Steps:
         valid: bool [M]; all True in the steps that records make.
         episode_id: int64 [M].
         step: int64 [M]; the index of the step in its episode.
-        version: int64 [M]; the number of the weights that chose the action.
+        version: int64 [M]; the number of the weights that chose the action, -1 where another policy did (`fill`).
         env_id: int64 [M]; the lane.
         extras: dict of trees [M, ...]: what the policy returned beside the action, and added columns.
         state_rows: tree [R, ...] of recurrent states, looked up like obs_rows, or None.
