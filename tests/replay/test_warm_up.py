@@ -300,7 +300,7 @@ def test_a_recurrent_policy_goes_on_with_its_initial_state():
 
 @everywhere
 def test_a_recurrent_policy_stands_in_with_a_state_of_its_own(make):
-    with make(outrider.Envs(partial(Traced, (200,)), 4), Zeros) as collector:
+    with make(outrider.Envs(partial(Traced, (203,)), 4), Zeros) as collector:
         replay = collector.new_replay(10_000)
         collector.fill(replay, 80)
         # More than the blocks that are added at once, and than an episode.
