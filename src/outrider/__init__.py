@@ -12,6 +12,7 @@
     ReplayBuffer                 the newest steps, in memory or in files (Memmap)
     Transitions, Sequences       what samples look like; WholeEpisodes, Hindsight
     Uniform, Prioritized         how to sample; WithoutReplacement, Newest, Stale; Mix of buffers
+    advantages, gae              what learners predict; lambda_returns, discounted_returns, n_step, vtrace
     Dataset                      episodes on disk
     OutriderError                what is raised, with a class for each kind of cause
 
@@ -65,6 +66,13 @@ if TYPE_CHECKING:
     from outrider.replay.storage import Memmap as Memmap
     from outrider.replay.transitions import Transitions as Transitions
     from outrider.replay.whole_episodes import WholeEpisodes as WholeEpisodes
+    from outrider.returns import ClippedRatio as ClippedRatio
+    from outrider.returns import advantages as advantages
+    from outrider.returns import discounted_returns as discounted_returns
+    from outrider.returns import gae as gae
+    from outrider.returns import lambda_returns as lambda_returns
+    from outrider.returns import n_step as n_step
+    from outrider.returns import vtrace as vtrace
     from outrider.spec import LeafSpec as LeafSpec
     from outrider.vector.env import VecEnv as VecEnv
     from outrider.vector.inline import Inline as Inline
@@ -118,6 +126,13 @@ _HOMES = {
     "WholeEpisodes": "outrider.replay.whole_episodes",
     "WithoutReplacement": "outrider.replay.epochs",
     "LeafSpec": "outrider.spec",
+    "ClippedRatio": "outrider.returns",
+    "advantages": "outrider.returns",
+    "discounted_returns": "outrider.returns",
+    "gae": "outrider.returns",
+    "lambda_returns": "outrider.returns",
+    "n_step": "outrider.returns",
+    "vtrace": "outrider.returns",
     "Drop": "outrider.vector.recovery",
     "Envs": "outrider.vector.plan",
     "Inline": "outrider.vector.inline",

@@ -22,6 +22,7 @@ from outrider.values import empty_like, objects
 __all__ = [
     "Array",
     "IntArray",
+    "cast",
     "concatenate",
     "converter",
     "copy",
@@ -60,6 +61,11 @@ def like(reference: Array, value: Any) -> Array:
     if isinstance(reference, np.ndarray):
         return to_numpy(value)
     return converter().tensor(value, reference.device)
+
+
+def cast(array: Array, dtype: Any) -> Array:
+    """Return an array of another dtype; itself if it has it."""
+    return array.astype(dtype, copy=False) if isinstance(array, np.ndarray) else array.to(dtype)
 
 
 def copy(array: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from outrider import tree
 from outrider.errors import ConfigError, explain
-from outrider.records import arrays, blind, checks, columns, describe, segments
+from outrider.records import arrays, blind, checks, columns, describe, next_values, segments
 from outrider.records.arrays import Array
 from outrider.records.episodes import Episodes
 from outrider.records.steps import Steps
@@ -126,6 +126,38 @@ class Rollout:
             return out
 
         return tree.map(put_finals, self.obs, self.final_obs)
+
+    def next_values(self, critic: Callable[..., Any]) -> Array:
+        """The values [T, N] of the true observations after each step, never of one of a reset: what to bootstrap from.
+
+        Each observation is evaluated once, all in one call. Where the policy stored its values (`extras["value"]`),
+        they are taken as those of the rows that they stand in, and the critic sees only row T and the side table:
+        N + E observations. Otherwise it sees all (T+1) * N + E. To use the values of a newer critic, store them first:
+        `rollout.with_columns(value=critic(rollout.obs[:-1]))`.
+
+        Args:
+            critic: a function of a tree of observations [n, ...], or of observations and states where the rollout has
+                recurrent states, that returns values [n] or [n, 1], or [n, k] for vector rewards. It gets copies: NumPy
+                arrays, or tensors from a rollout of tensors; a `torch.nn.Module` always gets tensors on its device. It
+                is called without gradients, and in the training mode that it is in.
+
+        Returns:
+            Values of the array kind of the rollout, in the dtype of the stored values, else of the critic's. They are
+            constants to torch. Rows that are not valid have whatever followed them, terminated rows that are `blind` 0.
+
+        Raises:
+            SpecError: an episode was truncated in a row that is `blind`, so that nobody knows what to evaluate; or the
+                critic, or the policy before it, has returned something else than values.
+            ConfigError: the critic cannot be called.
+
+        Example:
+            >>> from outrider import records as r
+            >>> from outrider.spec import LeafSpec
+            >>> spec = r.StepSpec(obs=LeafSpec((3,), np.dtype("f4")), action=LeafSpec((), np.dtype("i8")), num_envs=2)
+            >>> spec.zeros(5).next_values(lambda obs: obs.sum(-1)).shape
+            (5, 2)
+        """
+        return next_values.evaluated(self, critic, "Rollout.next_values")[1]
 
     @property
     def is_first(self) -> Array:
