@@ -47,6 +47,8 @@ bench: $(DEV) ## Build the peers' environment beside this folder, then measure s
 	$(BIN)/python benchmarks/tails.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python benchmarks/replay_memory.py
+	$(BIN)/python benchmarks/kill_in_save.py
 
 clean: ## Remove the environment, the demo's data, and all caches
 	rm -rf $(VENV) $(DEMO_OUT) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -7,22 +7,15 @@ from __future__ import annotations
 
 import gc
 import sys
-from pathlib import Path
 
 import numpy as np
+from pss import pss
 from rounds import machine, table
 from workloads import noop_pixels
 
 import outrider
 
 LANES, LENGTH, HELD = 8, 64, 10
-
-
-def pss(pids: list[int]) -> int:
-    """Proportional set size of this process and others in bytes."""
-    rollups = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in ("self", *pids)]
-    lines = [line for rollup in rollups for line in rollup.splitlines() if line.startswith("Pss:")]
-    return sum(int(line.split()[1]) for line in lines) * 1024
 
 
 def measure(backend: object) -> list[str]:

@@ -9,13 +9,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
 PEERS = os.environ.get("PEERS_PYTHON", str(HERE.parent.parent / "outrider-peers" / "bin" / "python"))
+TIANSHOU = os.environ.get("PEERS_TIANSHOU_PYTHON", PEERS.replace("/bin/python", "-tianshou/bin/python"))
 
 
 @dataclass
@@ -27,6 +28,7 @@ class Side:
         script: file in `sides/`.
         arguments: of the script.
         python: interpreter; the peers have their own.
+        env: variables of its environment besides those that are there.
         figures: what its rounds gave, steps per second or seconds.
         cpu: processor seconds for a million steps in each round, of its process and all that it has started.
     """
@@ -35,6 +37,7 @@ class Side:
     script: str
     arguments: list[str]
     python: str = sys.executable
+    env: Mapping[str, str] = field(default_factory=dict)
     figures: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
@@ -46,7 +49,7 @@ class Side:
             stdout=subprocess.PIPE,
             text=True,
             cwd=HERE,
-            env={**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1", **self.env},
         )
         self._read()
 
@@ -118,18 +121,24 @@ def ratio(a: Side, b: Side) -> tuple[float, float, float]:
     return statistics.median(pairs), min(pairs), max(pairs)
 
 
-def serve(step: Callable[[], int], going: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+def serve(
+    step: Callable[[], int],
+    going: Callable[[], AbstractContextManager[object]] = nullcontext,
+    clock: Callable[[], float] = time.perf_counter,
+) -> None:
     """What a side does: `step` runs a piece of work and returns how many env-steps it was; runs when told to.
 
     What would go on by itself goes only inside `going()`: a side uses no processor during the rounds of another.
+    Where one thread does everything and never waits, `clock` may be `time.process_time`: what else runs on the machine
+    counts for less then.
     """
     step()
     print(json.dumps({"figure": 0, "steps": 0}), flush=True)
     for line in sys.stdin:
         seconds, done = float(line), 0
         with going():
-            began = time.perf_counter()
-            while (passed := time.perf_counter() - began) < seconds:
+            began = clock()
+            while (passed := clock() - began) < seconds:
                 done += step()
         print(json.dumps({"figure": done / passed, "steps": done}), flush=True)
 
