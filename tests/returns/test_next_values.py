@@ -1,9 +1,12 @@
 """Values to bootstrap from: of the true next observation of each step, each evaluated once."""
 
+import contextlib
 import dataclasses
 import subprocess
 import sys
+from functools import partial
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 import outrider
 from helpers import plain_returns
+from helpers.envs import CounterEnv
 from helpers.plain_returns import Step
 from helpers.plain_rows import plans, rollout_of
 from outrider import tree
@@ -239,6 +243,43 @@ def test_stored_values_that_are_none_are_told():
     for column in wrong:
         with pytest.raises(SpecError, match="the column 'value' of extras"):
             rollout.with_columns(value=column).next_values(critic)
+
+
+class Counting(outrider.Policy):
+    """Its state counts the steps of the episode, as the observation does; its value is the count."""
+
+    def initial_state(self, n):
+        return np.zeros((n, 1), np.float32)
+
+    def act(self, obs, state, ctx):
+        return {"action": np.zeros(len(obs), int), "state": state + 1, "value": obs[:, 0]}
+
+
+def backends():
+    """Vector environments of lanes of different lengths, one of which makes dummy rows."""
+    factories = [partial(CounterEnv, 3, "truncate"), partial(CounterEnv, 4, "terminate")]
+    next_step = gymnasium.vector.SyncVectorEnv(factories, autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP)
+    return {
+        "inline": outrider.make_vec(factories, backend=outrider.Inline()),
+        "next-step": outrider.make_vec(next_step),
+    }
+
+
+@pytest.mark.parametrize("backend", ("inline", "next-step"))
+@pytest.mark.parametrize("stored", (True, False))
+def test_what_a_recurrent_policy_has_collected(backend, stored):
+    with contextlib.ExitStack() as stack:
+        envs = {name: stack.enter_context(one) for name, one in backends().items()}[backend]
+        rollout = outrider.Collector(envs, Counting(), seed=0).rollout(11)
+    if not stored:
+        rollout = dataclasses.replace(rollout, extras={})
+
+    following = rollout.next_values(lambda obs, state: state)
+    valid = rollout.valid
+    assert valid.all() == (backend == "inline")
+    np.testing.assert_array_equal(following[valid], rollout.obs[:-1, :, 0][valid] + 1)
+    assert rollout.truncated.sum() >= 2
+    assert rollout.terminated.sum() >= 2
 
 
 def test_no_torch_is_imported_for_arrays():
