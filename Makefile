@@ -23,8 +23,8 @@ demo: $(CORE) ## Collect 100 000 steps of CartPole-v1 into demo-data, then show 
 	$(BIN)/outrider collect CartPole-v1 --steps 100000 --envs 16 --seed 0 --out $(DEMO_OUT)
 	$(BIN)/outrider show $(DEMO_OUT)
 
-test: lint ## Lint, then run every test, two at a time
-	$(BIN)/python -m pytest -n 2
+test: lint ## Lint, then run every test, three at a time: many wait for others
+	$(BIN)/python -m pytest -n 3
 
 lint: $(DEV) ## Style, format, types, and the direction of imports
 	$(BIN)/ruff check
@@ -49,6 +49,8 @@ bench: $(DEV) ## Build the peers' environment beside this folder, then measure s
 	$(BIN)/python benchmarks/replay.py
 	$(BIN)/python benchmarks/replay_memory.py
 	$(BIN)/python benchmarks/kill_in_save.py
+	$(BIN)/python benchmarks/returns.py
+	$(BIN)/python benchmarks/envpool_pong.py
 
 clean: ## Remove the environment, the demo's data, and all caches
 	rm -rf $(VENV) $(DEMO_OUT) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
