@@ -1,7 +1,7 @@
 """Writers of a dataset that are killed at a chosen moment: `python -m helpers.dying_writer FOLDER MOMENT`.
 
 For each file that creating a dataset and appending to it replaces, one forked child does that work and kills itself
-before it replaces the file with the file half written; for every fifth, before it or after it. A line of JSON says what
+before it replaces the file with the file half written; for every third, before it or after it. A line of JSON says what
 each had done.
 """
 
@@ -20,7 +20,7 @@ from outrider.records import StepSpec
 
 PLAN = fixed_plan(["rrtrrrtrrr", "rrrrrurrrc"], nesting="dict")
 PIECES = pieces_of(PLAN, [3, 8])
-STRIDE = {"torn": 1, "before": 5, "after": 5}
+STRIDE = {"torn": 1, "before": 3, "after": 3}
 SPEC = StepSpec.of(record_of(PLAN, "rollout"))
 
 
