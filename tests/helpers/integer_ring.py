@@ -19,11 +19,12 @@ def advance(ring, lanes, count, version=0):
     lanes = np.atleast_1d(np.asarray(lanes, np.int64))
     serials = []
     for _ in range(count):
-        ring.make_room(lanes, 1)
+        ones = np.ones(len(lanes), np.int64)
+        ring.make_room(lanes, ones)
         positions = ring.heads[lanes].copy()
         ring.columns["version"][ring.row_of(lanes, positions)] = version
         serials += (positions * ring.num_envs + lanes).tolist()
-        ring.arrive(lanes, 1, (lanes, positions, np.ones(len(lanes), bool)))
+        ring.arrive(lanes, ones)
     return serials
 
 

@@ -8,24 +8,27 @@ import numpy as np
 
 from outrider import tree
 from outrider.errors import ConfigError, SpecError, explain
-from outrider.replay.frames import Pick
+from outrider.replay.frames import Frames, Pick
 from outrider.replay.gathering import observations
-from outrider.replay.leaves import Leaves
+from outrider.replay.leaves import Leaves, as_array, fitted
+from outrider.replay.names import Names
 from outrider.replay.ring import Ring
-from outrider.replay.sparse import as_array, same_rows
-from outrider.spec import check_batch
+from outrider.replay.sparse import row_numbers, same_rows
+from outrider.spec import LeafSpec
 from outrider.tree import Tree
 
 __all__ = ["Adder"]
 
-LANE_BITS = 32
-"""Episode ids are those of collectors: the ordinal of the episode in its lane, shifted by this, plus the lane."""
-
 WHERE = "add(...)"
 
-COLUMNS = ("action", "extras", "info", "obs_info")
+COLUMNS = ("action", "extras", "info", "obs_info", "reward")
+"""What is written as it comes, besides observations."""
 
 FLOAT64, INT64, BOOL = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
+
+NUMBER, FLAG = LeafSpec((), INT64), LeafSpec((), BOOL)
+
+NOBODY = np.zeros(0, np.int64)
 
 
 class Adder:
@@ -33,22 +36,26 @@ class Adder:
 
     Args:
         ring: where to.
+        names: which lane each `env_id` has.
     """
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: Ring, names: Names) -> None:
         self._ring = ring
+        self._names = names
         spec, columns = ring.spec, {name: getattr(ring.spec, name) for name in COLUMNS}
-        self._given = Leaves({"obs": spec.obs, "next_obs": spec.obs, **columns})
-        self._obs = tree.leaves(ring.obs)
+        ends = {"terminated": FLAG, "truncated": FLAG}
+        self._given = Leaves({"obs": spec.obs, "next_obs": spec.obs, **ends, **columns})
+        self._state = Leaves({"state": spec.state})
         self._columns = tree.leaves(tuple(ring.columns[name] for name in COLUMNS))
 
-    def add(self, obs: tuple[Tree, Tree], columns: dict[str, Tree], flags: tuple[Any, Any], env_id: Any) -> int:
+    def add(self, given: dict[str, Tree], version: Any, state: Tree, env_id: Any) -> int:
         """Write a step of each lane in `env_id`, or of all where that is None; return how many.
 
         Args:
-            obs: the observations acted upon and those behind the step, trees [n, ...].
-            columns: "action", "reward", "version" and whatever else the spec has; "state" may be left out.
-            flags: terminated and truncated, bool [n].
+            given: trees [n, ...] by name: "obs", acted upon, "next_obs", behind the step, "terminated", "truncated",
+                and `COLUMNS`.
+            version: int, or int [n].
+            state: tree [n, ...], or None.
             env_id: distinct lanes, int [n], or None.
 
         Raises:
@@ -56,112 +63,146 @@ class Adder:
             ConfigError: the lanes are none.
         """
         ring = self._ring
-        lanes = ring.everyone if env_id is None else self._lanes(env_id)
+        lanes, new = (ring.everyone, self._names.rest()) if env_id is None else self._lanes(env_id)
         count = len(lanes)
-        reward = _column(columns.pop("reward"), FLOAT64, (count, *ring.spec.reward.shape), "reward")
-        version = _column(columns.pop("version"), INT64, (count,), "version")
-        terminated = _column(flags[0], BOOL, (count,), "terminated")
-        truncated = _column(flags[1], BOOL, (count,), "truncated")
-        state = columns.pop("state", None)
+        leaves = self._given.found(given, (count,))
+        if leaves is None:
+            given = self._fitted(given, count)
+            leaves = self._given.of(given, (count,), WHERE)
+        if type(version) is not int or abs(version) >> 63:
+            version = _column(version, INT64, (count,), "version")
         if state is not None:
-            check_batch({"state": ring.spec.state}, {"state": state}, (count,), WHERE)
-        leaves = self._given.of({"obs": obs[0], "next_obs": obs[1], **columns}, (count,), WHERE)
+            state = self._state_of(state, count)
         if ring.frames is not None:
-            before, behind = (Pick(one, np.arange(count)) for one in obs)
-            ring.frames.require_shifted(behind, before, (lanes, ring.next_ids(lanes, LANE_BITS)[1]), WHERE)
-        rows, following = ring.rows_ahead(lanes)
-        resumes = self._continues(rows, leaves)
-        if resumes is not None:
-            ring.cut(lanes[~resumes])
-        ring.make_room(lanes, 1)
-        episode, step = ring.next_ids(lanes, LANE_BITS)
-        run = ring.runs_ahead(lanes)
-        numbers = {"reward": reward, "version": version, "episode_id": episode, "step": step, "run": run}
-        for name, column in (numbers | {"terminated": terminated, "truncated": truncated, "cut": False}).items():
-            ring.columns[name][rows] = column
-        ended = terminated | truncated
-        self._put(rows, following, leaves, ended)
-        self._keep(rows, obs, (step, state, ended), lanes)
-        ring.run[lanes] = run
-        ring.arrive(lanes, 1, (episode, step, ~ended))
+            self._require_shifted(given, lanes, ring.frames)
+        self._names.give(new)
+        self._write(lanes, leaves, version, (given, state))
         return count
 
-    def _put(self, rows: Any, following: Any, leaves: list[Any], ended: np.ndarray) -> None:
-        """Write the leaves of a step, and its next observations where its episode has not ended."""
-        stored, frames = len(self._obs), self._ring.frames
-        for into, leaf in zip(self._columns, leaves[2 * stored :], strict=True):
+    def _write(self, lanes: np.ndarray, leaves: list[Any], version: Any, some: tuple[dict[str, Tree], Tree]) -> None:
+        """Write leaves, in the order of `_given`; a version, or one of each; and what only some rows have."""
+        ring, stored, each = self._ring, len(self._ring.obs_leaves), self._ring.ones[: len(lanes)]
+        obs, behind, (terminated, truncated) = leaves[:stored], leaves[stored : 2 * stored], leaves[2 * stored :][:2]
+        rows, following = ring.rows_ahead(lanes)
+        resumes = self._continues(rows, obs)
+        if resumes is not None:
+            ring.cut(lanes[~resumes])
+        ring.make_room(lanes, each)
+        one = version if type(version) is int else 0
+        over = NOBODY
+        if ring.number(lanes, (terminated, truncated), one):
+            over = np.flatnonzero(terminated | truncated)
+            following = np.delete(row_numbers(following), over)
+            behind = [np.delete(leaf, over, 0) for leaf in behind]
+        if one is not version:
+            ring.columns["version"][rows] = version
+        for into, leaf in zip(self._columns, leaves[2 * stored + 2 :], strict=True):
             into[rows] = leaf
-        obs, behind = leaves[:stored], leaves[stored : 2 * stored]
-        if frames is not None:
-            obs, behind = frames.newest_leaves(obs), frames.newest_leaves(behind)
-        for into, leaf in zip(self._obs, obs, strict=True):
-            into[rows] = leaf
-        if np.count_nonzero(ended):
-            runs = np.flatnonzero(~ended)
-            following, behind = as_array(following)[runs], [leaf[runs] for leaf in behind]
-        for into, leaf in zip(self._obs, behind, strict=True):
-            into[following] = leaf
-
-    def _keep(self, rows: Any, obs: tuple[Tree, Tree], columns: tuple[Any, Any, Any], lanes: np.ndarray) -> None:
-        """Write what only some rows have: first frames, states, last observations."""
-        ring, (step, state, ended) = self._ring, columns
         if ring.frames is not None:
-            fresh = np.flatnonzero(~ring.open[lanes])
-            ring.frames.begin(as_array(rows)[fresh], Pick(obs[0], fresh))
-        if ring.states is not None and state is not None:
-            ring.states.keep(as_array(rows), step, state)
-        if np.count_nonzero(ended):
-            last = np.flatnonzero(ended)
-            ring.put_finals(as_array(rows)[last], Pick(obs[1], last))
+            obs, behind = ring.frames.newest_leaves(obs), ring.frames.newest_leaves(behind)
+        if resumes is not None:
+            # Otherwise they are there already.
+            for into, leaf in zip(ring.obs_leaves, obs, strict=True):
+                into[rows] = leaf
+        for into, leaf in zip(ring.obs_leaves, behind, strict=True):
+            into[following] = leaf
+        if len(over) or ring.frames is not None or ring.states is not None:
+            self._keep(rows, *some, over)
+        ring.arrive(lanes, each)
 
-    def _lanes(self, env_id: Any) -> np.ndarray:
-        lanes = np.asarray(env_id)
-        count = self._ring.num_envs
-        bad = lanes.ndim != 1 or lanes.dtype.kind not in "iu" or len(np.unique(lanes)) != len(lanes) or not len(lanes)
-        if bad or lanes.min() < 0 or lanes.max() >= count:
+    def _keep(self, rows: Any, given: dict[str, Tree], state: Tree, over: np.ndarray) -> None:
+        """Write what only some rows have: first frames, states, last observations."""
+        ring = self._ring
+        if ring.frames is not None:
+            fresh = np.flatnonzero(ring.columns["step"][rows] == 0)
+            ring.frames.begin(row_numbers(rows)[fresh], Pick(given["obs"], fresh))
+        if ring.states is not None and state is not None:
+            ring.states.keep(row_numbers(rows), ring.columns["step"][rows], state)
+        if len(over):
+            ring.put_finals(row_numbers(rows)[over], Pick(given["next_obs"], over))
+
+    def _fitted(self, given: dict[str, Tree], count: int) -> dict[str, Tree]:
+        """What was given, with arrays in place of what is none.
+
+        Raises:
+            SpecError: something cannot be made one.
+        """
+        shape = (count, *self._ring.spec.reward.shape)
+        given = given | {"reward": _column(given["reward"], FLOAT64, shape, "reward")}
+        found: dict[str, Tree] = self._given.fitted(given, WHERE)
+        return found
+
+    def _state_of(self, state: Tree, count: int) -> Tree:
+        """Recurrent states as the spec says, or None.
+
+        Raises:
+            SpecError: they are others.
+        """
+        if state is None:
+            return None
+        columns = self._state.fitted({"state": state}, WHERE)
+        self._state.of(columns, (count,), WHERE)
+        return columns["state"]
+
+    def _require_shifted(self, given: dict[str, Tree], lanes: np.ndarray, frames: Frames) -> None:
+        """Refuse stacks behind the step that are not those before it, shifted by one frame."""
+        ring, every = self._ring, np.arange(len(lanes))
+        newest = ring.columns["step"][ring.row_of(lanes, ring.heads[lanes] - 1)]
+        steps = np.where(ring.open[lanes], newest + 1, 0)
+        frames.require_shifted(Pick(given["next_obs"], every), Pick(given["obs"], every), (lanes, steps), WHERE)
+
+    def _lanes(self, env_id: Any) -> tuple[np.ndarray, dict[int, int]]:
+        """The lanes of these env_id, int64 [n], and those that have to be given first.
+
+        Raises:
+            ConfigError: they are not distinct numbers, or there are too many.
+        """
+        lanes = as_array(env_id, NUMBER, "add(env_id=...)")
+        numbers = lanes.tolist() if lanes.ndim == 1 and lanes.dtype.kind in "iu" else []
+        if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
             raise ConfigError(
                 explain(
-                    expected=f"distinct lanes from 0 to {count - 1}",
+                    expected="distinct numbers of lanes, 0 or more, int [n]",
                     found=repr(env_id),
                     where="add(env_id=...)",
                     fix="pass one number for each row, or leave env_id out where there is a row for every lane",
                 )
             )
-        return lanes.astype(np.int64)
+        return self._names.find(lanes.astype(np.int64), "add(env_id=...)")
 
-    def _continues(self, rows: Any, leaves: list[Any]) -> np.ndarray | None:
+    def _continues(self, rows: Any, obs: list[Any]) -> np.ndarray | None:
         """Whether these observations are those that came behind the last steps, in `rows`: bool [n], None if all are.
 
         Otherwise somebody has reset the environment in between, and nobody may join the two.
         """
         ring = self._ring
         if ring.frames is None:
-            there = [leaf[rows] for leaf in self._obs]
-        else:
-            there = tree.leaves(observations(ring, as_array(rows)))
-        return same_rows(there, leaves[: len(there)])
+            return same_rows([leaf[rows] for leaf in ring.obs_leaves], obs)
+        return same_rows(tree.leaves(observations(ring, row_numbers(rows))), obs)
 
 
-def _column(values: Any, wanted: np.dtype[Any], shape: tuple[int, ...], name: str) -> Any:
+def _write(columns: list[Any], rows: Any, leaves: list[Any]) -> None:
+    for into, leaf in zip(columns, leaves, strict=True):
+        into[rows] = leaf
+
+
+def _column(values: Any, wanted: np.dtype[Any], shape: tuple[int, ...], name: str) -> np.ndarray:
     """One number, or vector, for each row.
 
     Raises:
         SpecError: there is not.
     """
-    if isinstance(values, np.ndarray) and values.dtype == wanted and values.shape == shape:
-        return values
-    if name == "version" and isinstance(values, int):
-        return np.int64(values)  # One for all rows.
-    array = np.asarray(values)
+    where = f"{WHERE} at '{name}'"
+    array = fitted(as_array(values, LeafSpec(shape[1:], wanted), where), wanted)
     if array.ndim == 0 and name == "version":
         array = np.full(shape, array)
-    if array.shape != shape or not np.can_cast(array.dtype, wanted, "same_kind"):
+    if array.shape != shape or array.dtype != wanted:
         raise SpecError(
             explain(
                 expected=f"shape {shape}, dtype {wanted}",
                 found=f"shape {array.shape}, dtype {array.dtype}",
-                where=f"{WHERE} at '{name}'",
+                where=where,
                 fix="pass one value for each lane",
             )
         )
-    return array.astype(wanted, copy=False)
+    return array

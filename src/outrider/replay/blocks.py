@@ -14,7 +14,9 @@ from outrider.replay.gathering import observations
 from outrider.replay.ring import Ring
 from outrider.tree import Tree
 
-__all__ = ["Blocks", "require_joined"]
+__all__ = ["PER_STEP", "Blocks", "require_joined"]
+
+PER_STEP = ("action", "reward", "extras", "info", *FLAGS, *NUMBERS)
 
 WHERE = "extend(Rollout)"
 
@@ -28,17 +30,25 @@ class Blocks:
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
-        columns = ring.columns
-        self._columns = tree.leaves(tuple(columns[name] for name in ("action", "reward", "extras", "info")))
-        self._others = [columns[name] for name in (*FLAGS, *NUMBERS)]
-        self._obs, self._obs_info = tree.leaves(ring.obs), tree.leaves(columns["obs_info"])
+        self._depth = ring.rows // ring.num_envs
+        self._columns, self._obs, self._obs_info = (
+            [self._by_time(leaf) for leaf in tree.leaves(leaves)]
+            for leaves in (tuple(ring.columns[name] for name in PER_STEP), ring.obs, ring.columns["obs_info"])
+        )
+
+    def _by_time(self, leaf: Any) -> tuple[Any, int]:
+        """A column as a view [rows of a lane, N, ...] and 1; or as it is, if it is ragged, and N."""
+        count = self._ring.num_envs
+        if isinstance(leaf, np.ndarray):
+            return leaf.reshape(self._depth, count, *leaf.shape[1:]), 1
+        return leaf, count
 
     def extend(self, rollout: Rollout, leaves: tuple[list[Any], list[Any], list[Any]]) -> None:
-        """Write a rollout that has a valid step of every lane at each time.
+        """Write a rollout that has a valid step of every lane at each time, each of which follows from the one before.
 
         Args:
-            rollout: its lanes are those of the ring, in order.
-            leaves: those of action, reward, extras and info; of obs; of obs_info: as the spec says.
+            rollout: its lanes are those of the ring, in order, which stand together.
+            leaves: those of `PER_STEP`; of obs; of obs_info: as the spec says.
 
         Raises:
             SpecError: a stack is not the one before it, shifted by one frame; nothing has been written then.
@@ -58,56 +68,37 @@ class Blocks:
 
     def _write(self, rollout: Rollout, leaves: tuple[list[Any], list[Any], list[Any]]) -> None:
         """Write a block, of no more steps than fit into every lane."""
-        ring, count, length = self._ring, self._ring.num_envs, rollout.length
-        everyone, frames = ring.everyone, self._ring.frames
-        first = Pick(tree.take(rollout.obs, 0), everyone)
-        ring.join(everyone, (rollout.episode_id[0], rollout.step[0]), first)
-        ring.make_room(everyone, length)
-        start = int(ring.heads[0]) * count % ring.rows
-        columns, obs, obs_info = leaves
-        others = [getattr(rollout, name) for name in (*FLAGS, *NUMBERS)]
-        steps = zip(
-            [*self._columns, *self._others, *self._obs_info],
-            [*columns, *others, *[leaf[:length] for leaf in obs_info]],
-            strict=True,
-        )
-        for into, leaf in steps:
-            self._copy(into, leaf, start, length * count)
-        if frames is not None:
+        ring, length, (columns, obs, obs_info) = self._ring, rollout.length, leaves
+        everyone, each = ring.everyone, ring.ones * length
+        if ring.frames is not None:
+            obs = [leaf[:, :, -1] if ring.frames.is_stack(number) else leaf for number, leaf in enumerate(obs)]
+        ring.join(everyone, (rollout.episode_id[0], rollout.step[0]), [leaf[0] for leaf in obs])
+        ring.make_room(everyone, each)
+        start = ring.start
+        position = start // ring.num_envs
+        self._copy(self._columns, columns, position, length)
+        self._copy(self._obs_info, [leaf[:length] for leaf in obs_info], position, length)
+        self._copy(self._obs, obs, position, length + 1)
+        ring.number_runs(everyone, each)
+        if ring.frames is not None:
             # Segments begin where nothing runs, and behind each end but that of the last step.
             fresh = np.flatnonzero(np.concatenate([~ring.open, rollout.ended[:-1].reshape(-1)]))
-            frames.begin((start + fresh) % ring.rows, Pick(_flat(rollout.obs), fresh))
-            obs = [leaf[:, :, -1] if frames.is_stack(number) else leaf for number, leaf in enumerate(obs)]
-        for into, leaf in zip(self._obs, obs, strict=True):
-            self._copy(into, leaf, start, (length + 1) * count)
+            ring.frames.begin((start + fresh) % ring.rows, Pick(_flat(rollout.obs), fresh))
         if ring.states is not None and rollout.state is not None:
-            every = (start + np.arange(length * count)) % ring.rows
+            every = (start + np.arange(length * ring.num_envs)) % ring.rows
             ring.states.keep(every, rollout.step.reshape(-1), _flat(rollout.state))
         if len(rollout.final_index):
             self._keep_finals((start + rollout.final_index) % ring.rows, rollout)
-        self._number_runs(rollout, start)
-        runs = ~(rollout.terminated[-1] | rollout.truncated[-1] | rollout.cut[-1])
-        ring.arrive(everyone, length, (rollout.episode_id[-1], rollout.step[-1], runs))
+        ring.arrive(everyone, each)
 
-    def _number_runs(self, rollout: Rollout, start: int) -> None:
-        """Write where the run of each step began: behind the end of another, or where the lane went on."""
-        ring, count = self._ring, self._ring.num_envs
-        run = np.empty((rollout.length, count), np.int64)
-        run[0], ended = ring.runs_ahead(ring.everyone), rollout.ended[:-1]
-        positions = ring.heads[0] + np.arange(1, rollout.length)[:, None]
-        run[1:] = np.where(ended, positions, run[0]) if np.count_nonzero(ended) else run[0]
-        np.maximum.accumulate(run, axis=0, out=run)
-        self._copy(ring.columns["run"], run, start, rollout.length * count)
-        ring.run[:] = run[-1]
-
-    def _copy(self, into: Any, leaf: Any, start: int, count: int) -> None:
-        """Copy a leaf [T, N, ...] to `count` rows from `start` on, which may go around the end of the ring."""
-        flat = leaf.reshape(count, *leaf.shape[2:])
-        first = self._ring.rows - start
-        if count <= first:
-            into[start : start + count] = flat
-        else:
-            into[start:], into[: count - first] = flat[:first], flat[first:]
+    def _copy(self, columns: list[tuple[Any, int]], leaves: list[Any], position: int, length: int) -> None:
+        """Copy leaves [length, N, ...] to a position on, which may go around the end."""
+        stop, over = position + length, position + length - self._depth
+        for (into, unit), leaf in zip(columns, leaves, strict=True):
+            if over <= 0:
+                into[position * unit : stop * unit] = leaf
+            else:
+                into[position * unit :], into[: over * unit] = leaf[:-over], leaf[-over:]
 
     def _keep_finals(self, rows: np.ndarray, rollout: Rollout) -> None:
         """Keep the last observations of a rollout, those of the steps in `rows`, as far as they are known."""
@@ -139,7 +130,8 @@ def require_joined(ring: Ring, chosen: Pick, lanes: np.ndarray, ids: tuple[np.nd
     Raises:
         SpecError: names the lane and the step.
     """
-    goes_on = np.flatnonzero(ring.continues(lanes, ids, chosen))
+    found = ring.continues(lanes, ids, tree.leaves(ring.stored(chosen)))
+    goes_on = np.arange(len(lanes)) if found is None else np.flatnonzero(found)
     if ring.frames is not None and len(goes_on):
         joined = lanes[goes_on]
         newest = Pick(observations(ring, ring.row_of(joined, ring.heads[joined] - 1)), np.arange(len(joined)))

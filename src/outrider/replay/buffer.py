@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from outrider.dataset.spec_json import spec_from_json
 from outrider.errors import ConfigError, explain
 from outrider.records import arrays
-from outrider.records.episodes import Episodes
+from outrider.records.episode import Episode
 from outrider.records.rollout import Rollout
 from outrider.records.step_spec import StepSpec
 from outrider.records.steps import Steps
@@ -21,6 +22,7 @@ from outrider.replay.archive import Reader, write
 from outrider.replay.archive import Writer as FileWriter
 from outrider.replay.described import describe, revive
 from outrider.replay.incoming import Writer
+from outrider.replay.names import Names
 from outrider.replay.prefetch import Batches
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import Draws, Sampler, Uniform
@@ -85,7 +87,8 @@ class ReplayBuffer:
         if isinstance(place, Memory):
             require_room(self._ring.nbytes_with(0))
         self._ring.allocate()
-        self._writer, self._adder = Writer(self._ring), Adder(self._ring)
+        self._names = Names(self._ring)
+        self._writer, self._adder = Writer(self._ring, self._names), Adder(self._ring, self._names)
         self._draws: Draws = _started(
             self.sampler, self._ring, "draw", "sampler", "a sampler such as outrider.Uniform()"
         )
@@ -120,18 +123,25 @@ class ReplayBuffer:
         """How many priorities came for steps that were not there any more, in all calls of `update`."""
         return self._draws.stale_updates
 
-    def extend(self, record: Rollout | Steps | Episodes) -> int:
+    def extend(self, record: Rollout | Steps | Episode | Sequence[Episode]) -> int:
         """Add all steps of a record, copied; return how many.
 
-        Steps of a lane that do not continue what came before them cut the episode there, also within `Steps`.
+        Steps of a lane that do not continue what came before them cut the episode there, also within a record.
         Rows that are not valid are left out, and so are infos that the spec has not (that of a collector has none:
         `StepSpec.of(rollout)` has those of the rollout).
 
+        The first steps of each `env_id` give it a lane: that of its own number, if there is one and it is free.
+
+        Args:
+            record: what a collector or a dataset has. A sequence of episodes that is not `Episodes`, such as
+                `dataset.episodes()`, is read and added piece by piece.
+
         Raises:
-            SpecError: its columns are not those of the spec; nothing is added then.
-            ConfigError: it is no record, or has steps of more lanes than the spec.
+            SpecError: its columns are not those of the spec, or contradict each other; nothing is added then.
+            ConfigError: it is no record, or has steps of more lanes than the spec; nothing is added then.
         """
         with self._lock:
+            self._ring.mend()
             return self._writer.extend(record)
 
     def add(
@@ -148,6 +158,8 @@ class ReplayBuffer:
     ) -> int:
         """Add one step of each lane, copied; return how many. For loops of your own.
 
+        Columns are arrays, or lists of numbers that fit.
+
         The buffer numbers episodes and steps itself. Where `obs` of a lane that runs is not what its last step led to,
         somebody has reset it in between: the episode is cut there.
 
@@ -158,13 +170,14 @@ class ReplayBuffer:
             next_obs: tree [n, ...], the true observations behind the step: where an episode ended, its last one.
             terminated: bool [n].
             truncated: bool [n].
-            env_id: distinct lanes, int [n]; by default there is a row for every lane, in order.
+            env_id: distinct numbers of 0 or more, int [n]; by default there is a row for every lane, in order. They get
+                lanes as those in `extend` do.
             columns: "version" (int, or int [n]), "info" and "obs_info" (dicts), "state" (tree [n, ...], that fed to the
                 step, for `Sequences`; zeros if it is left out), and the extras of the spec by name.
 
         Raises:
             SpecError: a column is not as the spec says; nothing is added then.
-            ConfigError: `env_id` names no lane, or one twice.
+            ConfigError: `env_id` names a lane twice, or there are not so many.
 
         Example:
             >>> from outrider.records import StepSpec
@@ -176,11 +189,21 @@ class ReplayBuffer:
             >>> replay.add(obs=obs, action=action, reward=reward, next_obs=obs, terminated=flags, truncated=flags)
             2
         """
-        rest = {name: columns.pop(name, {}) for name in ("info", "obs_info")}
-        rest |= {"version": columns.pop("version", 0), "state": columns.pop("state", None)}
-        found = {"action": action, "reward": reward, "extras": columns, **rest}
+        version, state = columns.pop("version", 0), columns.pop("state", None)
+        given = {
+            "obs": obs,
+            "next_obs": next_obs,
+            "terminated": terminated,
+            "truncated": truncated,
+            "action": action,
+            "extras": columns,
+            "info": columns.pop("info", {}),
+            "obs_info": columns.pop("obs_info", {}),
+            "reward": reward,
+        }
         with self._lock:
-            return self._adder.add((obs, next_obs), found, (terminated, truncated), env_id)
+            self._ring.mend()
+            return self._adder.add(given, version, state, env_id)
 
     def sample(self, count: int) -> Any:
         """Draw `count` samples: what the view says, copies.
@@ -191,6 +214,7 @@ class ReplayBuffer:
         """
         count = whole_number(count, 1, "sample(count)")
         with self._lock:
+            self._ring.mend()
             serials, weights = self._draws.draw(count, self._rng, self._look.accepts)
             return self._look.gather(serials, weights, self._rng)
 
@@ -208,11 +232,13 @@ class ReplayBuffer:
             ConfigError: the sampler has no priorities, or these are none; nothing is changed then.
         """
         with self._lock:
+            self._ring.mend()
             return self._draws.update(index, priorities)
 
     def clear(self) -> None:
         """Let go of all steps."""
         with self._lock:
+            self._ring.mend()
             self._ring.clear()
             self._cleared += 1
 
@@ -275,10 +301,11 @@ class ReplayBuffer:
                 "sampler": describe(self.sampler),
                 "draws": {name: value for name, value in state.items() if not isinstance(value, np.ndarray)},
                 "rng": self._rng.bit_generator.state,
-                "lanes": self._writer.lane_numbers,
+                "lanes": self._names.pairs,
             }
 
         with self._lock:
+            self._ring.mend()
             write(path, fill)
 
     @classmethod
@@ -317,7 +344,7 @@ class ReplayBuffer:
             else:
                 buffer._draws.begin()
             buffer._rng.bit_generator.state = meta["rng"]
-            buffer._writer.lane_numbers = meta["lanes"]
+            buffer._names.give(dict(meta["lanes"] or ()))
         return buffer
 
     def check(self) -> None:
@@ -327,6 +354,7 @@ class ReplayBuffer:
             AssertionError: something does not.
         """
         with self._lock:
+            self._ring.mend()
             self._ring.check()
             self._draws.check()
 

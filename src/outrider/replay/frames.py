@@ -14,7 +14,7 @@ import numpy as np
 
 from outrider import tree
 from outrider.errors import ConfigError, SpecError, explain
-from outrider.replay.sparse import ABSENT, Sparse, rows_of
+from outrider.replay.sparse import ABSENT, Sparse, rows_of, same_rows
 from outrider.spec import LeafSpec
 from outrider.tree import Tree
 
@@ -98,11 +98,11 @@ class Frames:
     def newest(self, chosen: Pick) -> Tree:
         """What rows store of observations: copies, a tree [n, ...]."""
 
-        def take(leaf: Any, number: int) -> np.ndarray:
+        def take(number: int, leaf: Any) -> np.ndarray:
             found: np.ndarray = rows_of(leaf, chosen.rows) if number == PLAIN else leaf[chosen.rows, -1]
             return found
 
-        return tree.map(take, chosen.obs, self.numbers)
+        return tree.map(take, self.numbers, chosen.obs)
 
     def is_stack(self, leaf: int) -> bool:
         """Whether the leaf at this place among those of the specs is a stack."""
@@ -134,7 +134,7 @@ class Frames:
             self.firsts.put(rows, tuple(leaf[chosen.rows, :-1] for leaf in self._stacks(chosen.obs)))
 
     def require_shifted(self, later: Pick, earlier: Pick, who: tuple[np.ndarray, np.ndarray], where: str) -> None:
-        """Refuse stacks that are not the ones before them, shifted by one frame, byte for byte.
+        """Refuse stacks that are not the ones before them, shifted by one frame.
 
         Args:
             later: n observations.
@@ -148,6 +148,10 @@ class Frames:
         pairs = zip(self._stacks(later.obs), self._stacks(earlier.obs), strict=True)
         for leaf, before in pairs:
             bad = self._misfit(_words(leaf), later.rows, _words(before), earlier.rows)
+            if bad >= 0 and leaf.dtype.kind in "fc":
+                # The same numbers may be of other bytes: 0.0 and -0.0, or two that are none.
+                same = same_rows([leaf[later.rows, :-1]], [before[earlier.rows, 1:]])
+                bad = -1 if same is None else int(same.argmin())
             if bad >= 0:
                 lane, step = (int(column[bad]) for column in who)
                 raise SpecError(
@@ -171,7 +175,7 @@ class Frames:
         Args:
             held: bool [rows], those of steps.
             ended: int64 [n], the rows of the steps behind which nothing goes on.
-            behind: int64 [m], rows of former steps that stacks may still reach back to.
+            behind: bool [rows], those of former steps that stacks may still reach back to.
             lanes: how many there are.
 
         Raises:
@@ -182,9 +186,7 @@ class Frames:
         # What was before the oldest steps, nobody knows.
         known = held & np.roll(held, lanes)
         assert (have == starts)[known].all(), "starts of segments and older frames do not match"
-        kept = held.copy()
-        kept[behind] = True
-        assert not have[~kept].any(), "a row that is not there has older frames"
+        assert not have[~(held | behind)].any(), "a row that is not there has older frames"
 
 
 def _frame(spec: LeafSpec) -> LeafSpec:

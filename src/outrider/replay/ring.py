@@ -7,6 +7,7 @@ position, also when that step is still to come; where the episode ended or was c
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from outrider.errors import ConfigError, explain
 from outrider.records.step_spec import StepSpec
 from outrider.replay.columns import FINAL, allocate_columns, columns_nbytes
 from outrider.replay.frames import Frames, Pick
-from outrider.replay.sparse import ABSENT, Sparse, are_alike, as_array, rows_of, same_rows
+from outrider.replay.sparse import ABSENT, Sparse, are_alike, rows_of, same_rows
 from outrider.replay.states import States
 from outrider.replay.storage import Storage, allocate
 from outrider.spec import row_nbytes
@@ -49,13 +50,15 @@ class Ring:
         columns: dict of trees [rows, ...]: all but the observations.
         records: [rows]: the array that those columns are views of that stand together.
         obs: tree [rows, ...].
+        obs_leaves: its leaves, in the order of the spec.
         finals: true last observations of the steps after which an episode ended or was cut.
         tables: these and whatever else only some rows have, by name.
         everyone: int64 [N], all lanes; what is done for exactly this array costs less than for another one.
-        run: int64 [N], where the run of the newest step of each lane began.
+        ones: int64 [N], as many steps of each lane.
         env_ids: int64 [N], which lane of the source each one is.
         open: bool [N], whether what follows the newest step of a lane may continue its episode.
         states: the recurrent states that a view has asked for; None if none has, or there are none.
+        torn: whether something has begun to change it that has not come to its end; see `mend`.
         may_begin: says which steps a sample may ever begin with, from their indices in their episodes, int64 [n]: bool
             [n]. A view sets it; None if that is every step.
     """
@@ -85,9 +88,9 @@ class Ring:
         self.tables: dict[str, Sparse] = {}
         self.heads, self.tails = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.open = np.zeros(count, np.bool_)
-        self._episode, self._step = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self.run = np.zeros(count, np.int64)
-        self.everyone, self.env_ids = np.arange(count), np.arange(count)
+        self.everyone, self.env_ids, self.ones = np.arange(count), np.arange(count), np.ones(count, np.int64)
+        self._stand, self._bounds = (self.heads, self.open), (self.heads, self.tails, self._shares)
+        self.torn = False
         # None where lanes have moved since somebody asked.
         self._is_even: bool | None = None
         self.listeners: list[Listener] = []
@@ -161,6 +164,8 @@ class Ring:
         """Make the arrays, once views have asked for all that they need."""
         self.columns, self.records = allocate_columns(self._storage, self.spec, self.rows)
         self.obs = allocate(self._storage, self.obs_specs, self.rows)
+        self.obs_leaves = tree.leaves(self.obs)
+        self._moves = importlib.import_module("outrider.replay.moves")
         self.finals = self.tables["finals"] = Sparse(self.obs_specs, self.records[FINAL], self._storage)
         if self.frames is not None:
             self.tables["firsts"] = self.frames.allocate(self.rows, self._storage)
@@ -179,37 +184,34 @@ class Ring:
 
     # -- what changes it ---------------------------------------------------------------------------------------------
 
-    def join(self, lanes: np.ndarray, ids: tuple[np.ndarray, np.ndarray], first: Pick) -> None:
+    def join(self, lanes: np.ndarray, ids: tuple[np.ndarray, np.ndarray], first: list[Any]) -> None:
         """Steps of `lanes` are about to come: cut the episodes that they do not continue; see `continues`."""
-        broken = self.open[self._index(lanes)] & ~self.continues(lanes, ids, first)
-        if np.count_nonzero(broken):
-            self.cut(lanes[broken])
+        found = self.continues(lanes, ids, first)
+        if found is not None:
+            self.cut(lanes[~found])
 
-    def continues(self, lanes: np.ndarray, ids: tuple[np.ndarray, np.ndarray], first: Pick) -> np.ndarray:
-        """Whether steps go on where `lanes`, int64 [n], stand: bool [n].
+    def continues(self, lanes: np.ndarray, ids: tuple[np.ndarray, np.ndarray], first: list[Any]) -> np.ndarray | None:
+        """Whether steps go on where `lanes`, int64 [n], stand: bool [n], or None where all do.
 
         Ids alone do not say so: those of two collectors are the same.
 
         Args:
             lanes: distinct.
             ids: episode_id and step of the first ones, int64 [n] each.
-            first: the observations that they were taken from.
+            first: what rows store of the observations that they were taken from: leaves [n, ...]; see `stored`.
         """
-        index = self._index(lanes)
-        found: np.ndarray = self.open[index] & (self._episode[index] == ids[0]) & (self._step[index] + 1 == ids[1])
-        if np.count_nonzero(found):
-            stand = self.row_of(lanes, self.heads[lanes])
-            here = tree.map(lambda leaf: rows_of(leaf, stand), self.obs)
-            # Keys may come in another order than those of the spec.
-            given = tree.map(lambda _, leaf: leaf, self.obs, self.stored(first))
-            same = same_rows(tree.leaves(here), tree.leaves(given))
-            found = found if same is None else found & same
-        return found
+        ids = self._moves.plain(ids[0]), self._moves.plain(ids[1])
+        found: np.ndarray | None = self._moves.resumed(lanes, self._stand, self.records, ids)
+        if found is not None and not np.count_nonzero(found):
+            return found
+        rows = self.rows_ahead(lanes)[0]
+        same = same_rows([leaf[rows] for leaf in self.obs_leaves], first)
+        return same if found is None else found if same is None else found & same
 
     def stored(self, chosen: Pick) -> Tree:
-        """What rows store of observations: copies, a tree [n, ...]."""
+        """What rows store of observations: copies, a tree [n, ...] with its keys in the order of the spec."""
         if self.frames is None:
-            return tree.map(lambda leaf: rows_of(leaf, chosen.rows), chosen.obs)
+            return tree.map(lambda _, leaf: rows_of(leaf, chosen.rows), self.obs, chosen.obs)
         return self.frames.newest(chosen)
 
     def put_obs(self, rows: np.ndarray, chosen: Pick) -> None:
@@ -225,124 +227,127 @@ class Ring:
         lanes = lanes[self.open[lanes]]
         if not len(lanes):
             return
-        newest = self.row_of(lanes, self.heads[lanes] - 1)
-        self.columns["cut"][newest] = True
-        behind = self.row_of(lanes, self.heads[lanes])
+        self.torn = True
+        newest, behind = self.row_of(lanes, self.heads[lanes] - 1), self.row_of(lanes, self.heads[lanes])
         self.finals.put(newest, tree.map(lambda leaf: rows_of(leaf, behind), self.obs))
+        self.columns["cut"][newest] = True
         self.open[lanes] = False
+        self.torn = False
 
-    def make_room(self, lanes: np.ndarray, counts: Any) -> None:
-        """Let go of the oldest steps of `lanes` where `counts` more (a number, or int64 [n]) would be too many."""
-        index = self._index(lanes)
-        tails = self.tails[index]
-        leaving = self.heads[index] + counts - self._shares[index] - tails
-        if not np.count_nonzero(leaving > 0):
-            return
-        np.maximum(leaving, 0, out=leaving)
-        amounts = int(leaving[0]) if are_alike(leaving) else leaving
-        self._let_go(self._parts_from(lanes, tails, amounts))
-        if self.frames is not None:
-            # Those that the stacks of the oldest steps reach back to stay.
-            for part in self._parts_from(lanes, tails - self.frames.count + 1, amounts):
-                self.frames.firsts.drop(part)
-        self.tails[index] += leaving
-        self._is_even = None
+    def make_room(self, lanes: np.ndarray, counts: np.ndarray) -> None:
+        """Let go of the oldest steps of `lanes` where `counts` more of each, int64 [n], would be too many.
 
-    def _let_go(self, parts: list[Any]) -> None:
+        What is written to the rows ahead from now on is there once `arrive` has been called.
+        """
+        self.torn, self._is_even = True, None
+        every = len(self.tables) > 1 or len(self.listeners) > 0
+        rows = self._moves.let_go(lanes, counts, self._bounds, self.records, every)
+        if rows is not None:
+            self._let_go(rows)
+
+    def _let_go(self, rows: np.ndarray) -> None:
+        """Forget what tables have of the steps in `rows`, int64 [n], which are not there any more."""
         for table in self.tables.values():
             if self.frames is None or table is not self.frames.firsts:
-                for part in parts:
-                    table.drop(part)
-        if self.listeners:
-            rows = np.concatenate([as_array(part) for part in parts])
-            for listener in self.listeners:
-                listener.left(rows)
+                table.drop(rows)
+        if self.frames is not None:
+            # Those that the stacks of the oldest steps reach back to stay.
+            self.frames.firsts.drop((rows - (self.frames.count - 1) * self.num_envs) % self.rows)
+        for listener in self.listeners:
+            listener.left(rows)
 
-    def arrive(self, lanes: np.ndarray, counts: Any, newest: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
-        """Steps of `lanes` have been written, `counts` of each (a number, or int64 [n]), from their heads on.
+    def arrive(self, lanes: np.ndarray, counts: np.ndarray) -> None:
+        """Steps of `lanes` have been written, `counts` of each, int64 [n], from their heads on.
 
-        Args:
-            lanes: int64 [n], distinct.
-            counts: how many.
-            newest: episode_id and step of the last one of each, int64 [n], and whether its episode runs, bool [n].
+        Their episodes run, unless the last one of a lane has ended.
         """
-        index = self._index(lanes)
         if self.listeners:
-            parts = self._parts_from(lanes, self.heads[index], counts)
-            rows = np.concatenate([as_array(part) for part in parts])
+            rows = self._moves.rows_ahead(lanes, counts, self.heads, self.rows)
             for listener in self.listeners:
                 listener.arrived(rows)
-        self.heads[index] += counts
         self._is_even = None
-        self._episode[index], self._step[index], self.open[index] = newest
+        self._moves.arrive(lanes, counts, self._stand, self.records)
+        self.torn = False
 
-    def runs_ahead(self, lanes: np.ndarray) -> np.ndarray:
-        """Where the runs of the next steps of `lanes` begin, int64 [n]: where the last ones did, or with them."""
-        index = self._index(lanes)
-        found: np.ndarray = np.where(self.open[index], self.run[index], self.heads[index])
-        return found
+    def number(self, lanes: np.ndarray, ends: tuple[np.ndarray, np.ndarray], version: int) -> int:
+        """Number the next step of each lane, and write how it ended; return how many did. See `moves.number`."""
+        ends = self._moves.plain(ends[0]), self._moves.plain(ends[1])
+        ended: int = self._moves.number(lanes, self._stand, self.records, ends, version)
+        return ended
 
-    def _index(self, lanes: np.ndarray) -> Any:
-        """What gives the values of lanes in arrays [N]: that of all needs no copy."""
-        return slice(None) if lanes is self.everyone else lanes
-
-    def next_ids(self, lanes: np.ndarray, shift: int) -> tuple[np.ndarray, np.ndarray]:
-        """The episode_id and step of the next steps of `lanes` where nobody else numbers them, int64 [n] each."""
-        index = self._index(lanes)
-        runs, episode, step = self.open[index], self._episode[index], self._step[index] + 1
-        if np.count_nonzero(runs) == len(lanes):
-            return episode, step
-        fresh = np.where(self.heads[lanes] == 0, lanes, ((episode >> shift) + 1 << shift) + lanes)
-        return np.where(runs, episode, fresh), np.where(runs, step, 0)
+    def number_runs(self, lanes: np.ndarray, counts: np.ndarray) -> None:
+        """Write where the runs of the next steps began, once their ends are written. See `moves.runs`."""
+        self._moves.runs(lanes, counts, self._stand, self.records)
 
     def rows_ahead(self, lanes: np.ndarray) -> tuple[Any, Any]:
         """The rows of the next steps of `lanes`, and those behind them: slices or int64 [n]."""
-        count, heads = self.num_envs, self.heads
-        if lanes is self.everyone and are_alike(heads):
-            start = int(heads[0]) * count % self.rows
-            following = (start + count) % self.rows
-            return slice(start, start + count), slice(following, following + count)
-        return self.row_of(lanes, heads[lanes]), self.row_of(lanes, heads[lanes] + 1)
+        start = self.start if lanes is self.everyone else -1
+        if start < 0:
+            return self.row_of(lanes, self.heads[lanes]), self.row_of(lanes, self.heads[lanes] + 1)
+        stop = start + self.num_envs
+        return slice(start, stop), slice(stop, stop + self.num_envs) if stop < self.rows else slice(0, self.num_envs)
+
+    @property
+    def start(self) -> int:
+        """The first of the rows of the next steps of all lanes, which follow one another; -1 if lanes stand apart."""
+        start: int = self._moves.together(self.heads, self.rows)
+        return start
 
     def row_of(self, lanes: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """The rows of positions of lanes, int64 [n]."""
         rows: np.ndarray = (positions * self.num_envs + lanes) % self.rows
         return rows
 
-    def _parts_from(self, lanes: np.ndarray, positions: np.ndarray, counts: Any) -> list[Any]:
-        """The rows of `counts` steps (a number, or int64 [n]) of each lane from these positions on, in order of time.
-
-        Slices or int64 arrays; slices where all lanes stand together.
-
-        There are not more of a lane than fit, so that they go around the end of the ring at most once.
-        """
-        several = isinstance(counts, np.ndarray)
-        if lanes is self.everyone and not several and are_alike(positions):
-            start = int(positions[0]) * self.num_envs % self.rows
-            stop = start + counts * self.num_envs
-            if stop <= self.rows:
-                return [slice(start, stop)]
-            return [slice(start, self.rows), slice(0, stop - self.rows)]
-        offsets = np.arange(int(counts.max()) if several else counts)[:, None]
-        rows: np.ndarray = self.row_of(lanes, positions) + offsets * self.num_envs
-        rows -= (rows >= self.rows) * self.rows
-        return [rows[offsets < counts] if several else rows.reshape(-1)]
-
     def clear(self) -> None:
         """Let go of all steps; serial numbers go on."""
-        self._let_go([self.serials() % self.rows])
+        self.torn, self._is_even = True, None
+        rows = self.serials() % self.rows
+        self.tails[:] = self.heads
+        self.open[:] = False
+        self._let_go(rows)
         if self.frames is not None:
             self.frames.firsts.drop(np.arange(self.rows))
-        self.tails[:] = self.heads
+        self.torn = False
+
+    def mend(self) -> None:
+        """Make whole what a call has left half changed that was interrupted; nothing happens where none was.
+
+        Steps that had not arrived are not there; a cut that had begun is made.
+        """
+        if not self.torn:
+            return
         self._is_even = None
+        held = np.zeros(self.rows, np.bool_)
+        held[self.serials() % self.rows] = True
+        for table in self.tables.values():
+            if self.frames is None or table is not self.frames.firsts:
+                table.keep(held)
+        if self.frames is not None:
+            self.frames.firsts.keep(held | self._reached())
+        filled = np.flatnonzero(self.heads > self.tails)
+        newest = self.row_of(filled, self.heads[filled] - 1)
+        over = self.finals.at[newest] != ABSENT
+        ended = self.columns["terminated"][newest] | self.columns["truncated"][newest]
+        self.columns["cut"][newest[over & ~ended]] = True
         self.open[:] = False
+        self.open[filled] = ~over
+        for listener in self.listeners:
+            listener.left(np.flatnonzero(~held))
+        self.torn = False
+
+    def _reached(self) -> np.ndarray:
+        """The rows of former steps that stacks may still reach back to: bool [rows]."""
+        assert self.frames is not None
+        reached = np.zeros(self.rows, np.bool_)
+        for back in range(1, self.frames.count):
+            reached[self.row_of(self.everyone, self.tails - back)] = True
+        return reached
 
     @property
     def lane_state(self) -> dict[str, np.ndarray]:
         """Where each lane stands: arrays [N] by name, which may be written to."""
         self._is_even = None
-        numbers = {"episode": self._episode, "step": self._step, "run": self.run}
-        return {"heads": self.heads, "tails": self.tails, "open": self.open, **numbers}
+        return {"heads": self.heads, "tails": self.tails, "open": self.open}
 
     # -- what must hold ----------------------------------------------------------------------------------------------
 
@@ -375,6 +380,7 @@ class Ring:
         Raises:
             AssertionError: something does not.
         """
+        assert not self.torn, "a call has begun to change it and not come to its end"
         sizes = self.heads - self.tails
         assert (sizes >= 0).all(), "a lane holds fewer than no steps"
         assert (sizes <= self._shares).all(), "a lane holds more than its share"
@@ -389,8 +395,7 @@ class Ring:
         if self.states is not None:
             self.states.check(~others, self.columns["step"])
         if self.frames is not None:
-            behind = [self.row_of(self.everyone, self.tails - back) for back in range(1, self.frames.count)]
-            self.frames.check(~others, rows[ended], np.concatenate(behind), self.num_envs)
+            self.frames.check(~others, rows[ended], self._reached(), self.num_envs)
         newest = self.row_of(self.everyone, self.heads - 1)[sizes > 0]
         runs = self.finals.at[newest] == ABSENT
         assert (self.open[sizes > 0] == runs).all(), "a lane does not know whether its episode runs"

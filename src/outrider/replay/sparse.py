@@ -12,7 +12,7 @@ from outrider.replay.storage import Storage, allocate
 from outrider.spec import row_nbytes
 from outrider.tree import Tree
 
-__all__ = ["ABSENT", "UNKNOWN", "Sparse", "are_alike", "as_array", "rows_of", "same_rows"]
+__all__ = ["ABSENT", "UNKNOWN", "Sparse", "are_alike", "row_numbers", "rows_of", "same_rows"]
 
 ABSENT, UNKNOWN = -1, -2
 """In place of a slot: the row has no value; it ought to have one, but nobody knows it."""
@@ -29,6 +29,8 @@ class Sparse:
 
     It grows by half when it is full and shrinks by half when less than a quarter of it is in use, so that it costs what
     the ring holds.
+
+    Whoever is interrupted may leave it half changed: `owner` is right at any time, and `keep` makes the rest of it.
 
     Attributes:
         specs: tree of `LeafSpec` of a value.
@@ -64,13 +66,13 @@ class Sparse:
         """Give `rows`, int64 [n], these values, a tree [n, ...]; none of them has one."""
         count = len(rows)
         if count > len(self._free):
-            self._resize(max(len(self.owner) * 3 // 2, len(self) + count))
+            self._grow(max(len(self.owner) * 3 // 2, len(self) + count))
         first = len(self._free) - count
         slots = np.array(self._free[first:], np.int64)
-        del self._free[first:]
+        tree.put(self.table, slots, values)
         self.owner[slots] = rows
         self.at[rows] = slots
-        tree.put(self.table, slots, values)
+        del self._free[first:]
 
     def mark_unknown(self, rows: np.ndarray) -> None:
         """Note that the values of `rows`, int64 [n], are not known."""
@@ -91,29 +93,62 @@ class Sparse:
         slots = slots[slots >= 0]
         self.at[rows] = ABSENT
         self.owner[slots] = -1
-        for leaf in tree.leaves(self.table):
-            if isinstance(leaf, RaggedLeaf):
-                for slot in slots.tolist():
-                    leaf.take(slot, slot + 1)
+        self._empty(slots)
         self._free.extend(slots.tolist())
         if len(self.owner) > LEAST and len(self) < len(self.owner) // 4:
-            self._resize(max(LEAST, len(self.owner) // 2))
+            self._shrink(max(LEAST, len(self.owner) // 2))
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Forget all values but those of `rows`, bool, and make whole what an interrupted call has left half done."""
+        owner = self.owner
+        owner[(owner >= 0) & ~rows[owner]] = -1
+        unknown = rows & (self.at == UNKNOWN)
+        self.at[:] = np.where(unknown, UNKNOWN, ABSENT)
+        used, free = np.flatnonzero(owner >= 0), np.flatnonzero(owner < 0)
+        self.at[owner[used]] = used
+        self._unknown = int(np.count_nonzero(unknown))
+        self._empty(free)
+        self._free = free[::-1].tolist()
 
     def take(self, rows: np.ndarray) -> Tree:
         """A copy of the values of `rows`, int64 [n], all of which have one: a tree [n, ...]."""
         slots = self.at[rows]
         return tree.map(lambda leaf: rows_of(leaf, slots), self.table)
 
-    def _resize(self, slots: int) -> None:
+    def _empty(self, slots: np.ndarray) -> None:
+        """Let go of ragged values, which cost as long as they are there."""
+        for leaf in tree.leaves(self.table):
+            if isinstance(leaf, RaggedLeaf):
+                for slot in slots.tolist():
+                    leaf.take(slot, slot + 1)
+
+    def _grow(self, slots: int) -> None:
         """Move all values to a table of so many slots."""
-        used = np.flatnonzero(self.owner >= 0)
-        owners, values = self.owner[used], tree.map(lambda leaf: rows_of(leaf, used), self.table)
-        self.table = allocate(self._storage, self.specs, slots)
-        tree.put(self.table, slice(0, len(used)), values)
-        self.owner = np.full(slots, -1, np.int64)
-        self.owner[: len(used)] = owners
-        self.at[owners] = np.arange(len(used))
-        self._free = list(range(len(used), slots))[::-1]
+        before = len(self.owner)
+        owner = np.full(slots, -1, np.int64)
+        owner[:before] = self.owner
+        # First the table, which is never shorter than `owner`.
+        self.table, self.owner = self._copied(before, slots), owner
+        self._free = [*range(slots - 1, before - 1, -1), *self._free]
+
+    def _shrink(self, slots: int) -> None:
+        """Move all values to the first slots, and let go of the others."""
+        high = np.flatnonzero(self.owner[slots:] >= 0) + slots
+        low = np.flatnonzero(self.owner[:slots] < 0)[: len(high)]
+        tree.put(self.table, low, tree.map(lambda leaf: rows_of(leaf, high), self.table))
+        rows = self.owner[high]
+        self.owner[np.concatenate([high, low])] = np.concatenate([np.full(len(high), -1), rows])
+        self.at[rows] = low
+        table = self._copied(slots, slots)
+        self.owner = self.owner[:slots].copy()
+        self.table = table
+        self._free = np.flatnonzero(self.owner < 0)[::-1].tolist()
+
+    def _copied(self, count: int, slots: int) -> Tree:
+        """A table of so many slots, with the values of the first `count` ones."""
+        table = allocate(self._storage, self.specs, slots)
+        tree.put(table, slice(0, count), tree.map(lambda leaf: leaf[:count], self.table))
+        return table
 
     @property
     def nbytes(self) -> int:
@@ -157,28 +192,31 @@ def same_rows(here: list[Any], there: list[Any]) -> np.ndarray | None:
     """Which rows are equal in all leaves, [n, ...] each: bool [n], or None where all are. NaN equals itself."""
     same: np.ndarray | None = None
     for ours, theirs in zip(here, there, strict=True):
-        if not ours.dtype.hasobject:
-            if ours.nbytes < SMALL and ours.tobytes() == theirs.tobytes():
-                continue
-            if np.array_equal(ours, theirs):
-                continue
-        # NaN is not equal to itself, but the same bytes are the same observation.
-        alike = np.array([_same(a, b) for a, b in zip(ours, theirs, strict=True)], np.bool_)
-        same = alike if same is None else same & alike
+        if ours.dtype.hasobject:
+            alike = np.array([_same(a, b) for a, b in zip(ours, theirs, strict=True)], np.bool_)
+        elif (ours.nbytes < SMALL and ours.tobytes() == theirs.tobytes()) or np.array_equal(ours, theirs):
+            continue
+        else:
+            equal = (ours == theirs) | ((ours != ours) & (theirs != theirs))  # noqa: PLR0124 - NaN is not itself
+            alike = equal.reshape(len(equal), -1).all(1)
+        if not alike.all():
+            same = alike if same is None else same & alike
     return same
 
 
 def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, (np.ndarray, np.generic)):
-        return bool(a.shape == b.shape) and a.tobytes() == b.tobytes()
+    if isinstance(a, np.ndarray):
+        if not isinstance(b, np.ndarray) or a.shape != b.shape:
+            return False
+        return all(map(_same, a.flat, b.flat)) if a.dtype.hasobject else same_rows([a[None]], [b[None]]) is None
     if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(value, b[key]) for key, value in a.items())
+        return isinstance(b, dict) and a.keys() == b.keys() and all(_same(value, b[key]) for key, value in a.items())
     if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    return bool(a == b)
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(_same, a, b))
+    return not isinstance(b, (np.ndarray, dict, tuple)) and bool(a == b or (a != a and b != b))  # noqa: PLR0124
 
 
-def as_array(rows: Any) -> np.ndarray:
+def row_numbers(rows: Any) -> np.ndarray:
     """Rows as int64 [n], also where they are a slice."""
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
