@@ -162,7 +162,7 @@ def test_new_columns_need_a_value_for_each_row(rollout):
         rollout.flatten().with_columns(a=np.zeros(11))
 
 
-@pytest.mark.parametrize(("size", "epochs"), ((0, 1), (-1, 1), (13, 1), (13, 2), (4, 0)))
+@pytest.mark.parametrize(("size", "epochs"), ((0, 1), (-1, 1), (13, 1), (13, 2), (4, 0), (2.0, 1), (True, 1), (4, 1.5)))
 def test_batches_that_cannot_be_are_refused_at_once(rollout, size, epochs):
     with pytest.raises(ConfigError, match="minibatches"):
         rollout.minibatches(size, epochs=epochs)

@@ -195,6 +195,10 @@ def test_minibatches_return_each_row_once_in_each_epoch(plan, data):
     for action in returned:
         counts[int(action)] += 1
     assert sum(epochs * sum(r.action == a for r in rows) - n for a, n in counts.items()) == len(rows) * epochs % size
+    seen = [number for batch in batches for number in batch.obs_info["seen"].tolist()]
+    numbers = sorted(row.obs for row in rows)
+    for epoch in range(len(seen) // len(rows)):
+        assert sorted(seen[epoch * len(rows) : (epoch + 1) * len(rows)]) == numbers
     by_obs = {row.obs: row for row in rows}
     for batch in batches:
         assert_steps(batch, [by_obs[number] for number in batch.obs_info["seen"]], plan)

@@ -1,4 +1,4 @@
-"""Shuffled row numbers in batches of one size."""
+"""Shuffled numbers in batches of one size."""
 
 from __future__ import annotations
 
@@ -8,30 +8,37 @@ import numpy as np
 
 from outrider.errors import ConfigError, explain
 from outrider.records.arrays import IntArray
+from outrider.seeding import resolve_seed
 
-__all__ = ["shuffled"]
+__all__ = ["is_whole", "shuffled"]
 
 
-def shuffled(count: int, size: int, epochs: int, seed: int | None) -> Iterator[IntArray]:
-    """Yield batches of exactly `size` of `count` row numbers, shuffled anew for each epoch.
+def shuffled(count: int, size: int, epochs: int, seed: int | None, *, of: str = "valid rows") -> Iterator[IntArray]:
+    """Yield batches of exactly `size` of the numbers below `count`, shuffled anew for each epoch.
 
     Raises:
-        ConfigError: before the first batch: a size that is not in 1..count, or fewer than 1 epoch.
+        ConfigError: before the first batch: a size that is not in 1..count, fewer than 1 epoch, or a seed that is none.
+            `of` says what is counted.
     """
-    if not 1 <= size <= count:
+    if not is_whole(size) or not 1 <= size <= count:
         raise ConfigError(
             explain(
-                expected=f"a size from 1 to the {count} valid rows there are",
-                found=size,
+                expected=f"a size from 1 to the {count} {of} there are",
+                found=repr(size),
                 where="minibatches(size)",
                 fix="ask for smaller batches, or collect more rows",
             )
         )
-    if epochs < 1:
+    if not is_whole(epochs) or epochs < 1:
         raise ConfigError(
-            explain(expected="1 epoch or more", found=epochs, where="minibatches(epochs)", fix="pass epochs=1")
+            explain(expected="1 epoch or more", found=repr(epochs), where="minibatches(epochs)", fix="pass epochs=1")
         )
-    return _batches(count, size, epochs, np.random.default_rng(seed))
+    return _batches(count, size, epochs, np.random.default_rng(resolve_seed(seed)))
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is an integer."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _batches(count: int, size: int, epochs: int, generator: np.random.Generator) -> Iterator[IntArray]:

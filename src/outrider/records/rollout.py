@@ -10,7 +10,17 @@ import numpy as np
 
 from outrider import tree
 from outrider.errors import ConfigError, explain
-from outrider.records import arrays, blind, checks, columns, describe, next_values, segments
+from outrider.records import (
+    arrays,
+    blind,
+    checks,
+    columns,
+    describe,
+    minibatches,
+    next_values,
+    segments,
+    sequences,
+)
 from outrider.records.arrays import Array
 from outrider.records.episodes import Episodes
 from outrider.records.steps import Steps
@@ -290,6 +300,40 @@ class Rollout:
     def minibatches(self, size: int, *, epochs: int = 1, seed: int | None = None) -> Iterator[Steps]:
         """Yield shuffled batches of exactly `size` of the valid rows; see `Steps.minibatches`."""
         return self.flatten().minibatches(size, epochs=epochs, seed=seed)
+
+    def sequence_minibatches(
+        self, size: int, *, length: int | None = None, epochs: int = 1, seed: int | None = None
+    ) -> Iterator[Rollout]:
+        """Yield shuffled batches of exactly `size` sequences, for recurrent policies: rollouts [length, size].
+
+        Each lane is cut into sequences of `length` steps, and each sequence is a column of a batch. `state[0]` is the
+        state that was fed to its first step. It may go on behind an end, as the rollout does: where `is_first` is set,
+        the state begins anew with that row of `state`, and `outrider.torch.unroll` does so. Dummy rows stay in their
+        place, not `valid`, and `flatten` leaves them out.
+
+        Epochs and what is left over are as in `Steps.minibatches`, of sequences.
+
+        Args:
+            size: sequences in each batch.
+            length: steps of each, a divisor of T; None: all of them, so that a sequence is a lane.
+            epochs: how often each sequence comes.
+            seed: of a generator of its own; None draws a fresh one.
+
+        Raises:
+            ConfigError: at once, for a size, length or number of epochs that cannot be.
+
+        Example:
+            >>> from outrider import records as r
+            >>> from outrider.spec import LeafSpec
+            >>> spec = r.StepSpec(obs=LeafSpec((3,), np.dtype("f4")), action=LeafSpec((), np.dtype("i8")), num_envs=4)
+            >>> [batch.reward.shape for batch in spec.zeros(32).sequence_minibatches(4, length=16, seed=0)]
+            [(16, 4), (16, 4)]
+        """
+        length = sequences.checked(length, self.length)
+        count = self.length // length * self.num_envs
+        order = minibatches.shuffled(count, size, epochs, seed, of=f"sequences of {length} steps")
+        per_step, per_obs = ({name: _merge(getattr(self, name)) for name in names} for names in (_PER_STEP, _PER_OBS))
+        return sequences.batches(self, per_step, per_obs, length, order)
 
     def segments(self) -> Episodes:
         """The valid rows cut into contiguous runs of one episode, lane by lane, each with T_i + 1 true observations.
