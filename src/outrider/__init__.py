@@ -12,7 +12,8 @@
     ReplayBuffer                 the newest steps, in memory or in files (Memmap)
     Transitions, Sequences       what samples look like; WholeEpisodes, Hindsight
     Uniform, Prioritized         how to sample; WithoutReplacement, Newest, Stale; Mix of buffers
-    advantages, gae              what learners predict; lambda_returns, discounted_returns, n_step, vtrace
+    advantages, gae              what learners predict; lambda_returns, discounted_returns, n_step, vtrace;
+                                 normalize_advantages
     Dataset                      episodes on disk
     OutriderError                what is raised, with a class for each kind of cause
 
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from outrider.returns import gae as gae
     from outrider.returns import lambda_returns as lambda_returns
     from outrider.returns import n_step as n_step
+    from outrider.returns import normalize_advantages as normalize_advantages
     from outrider.returns import vtrace as vtrace
     from outrider.spec import LeafSpec as LeafSpec
     from outrider.vector.env import VecEnv as VecEnv
@@ -132,6 +134,7 @@ _HOMES = {
     "gae": "outrider.returns",
     "lambda_returns": "outrider.returns",
     "n_step": "outrider.returns",
+    "normalize_advantages": "outrider.returns",
     "vtrace": "outrider.returns",
     "Drop": "outrider.vector.recovery",
     "Envs": "outrider.vector.plan",

@@ -11,7 +11,7 @@ import numpy as np
 from outrider.errors import ConfigError, SpecError, explain
 from outrider.records.arrays import Array
 
-__all__ = ["REALS", "check_arrays", "check_fractions", "compute", "compute_numpy"]
+__all__ = ["REALS", "check_arrays", "check_fractions", "check_kind", "check_place", "compute", "compute_numpy"]
 
 PRECISIONS = ("float32", "float64")
 
@@ -95,28 +95,33 @@ def check_arrays(where: str, numbers: dict[str, Array], flags: dict[str, Array |
     for name, array in (numbers | flags).items():
         if name == "cut" and array is None:
             continue
-        if not isinstance(array, np.ndarray) and not hasattr(array, "detach"):
-            fix = f"make an array of it: np.asarray({name}, {'bool' if name in flags else 'np.float64'})"
-            raise _refuse(where, name, "a NumPy array or a torch tensor", f"an object of type {_kind(array)}", fix)
-        dtype = str(array.dtype).removeprefix("torch.")
-        if name in flags and dtype != "bool":
-            fix = f"convert it: {name}.{'astype(bool)' if isinstance(array, np.ndarray) else 'bool()'}"
-            raise _refuse(where, name, "dtype bool", f"dtype {dtype}", fix)
-        if name in numbers and dtype not in PRECISIONS:
-            fix = f"convert it: {name}.{'astype(np.float64)' if isinstance(array, np.ndarray) else 'float()'}"
-            raise _refuse(where, name, "dtype float32 or float64", f"dtype {dtype}", fix)
-        _check_place(where, name, array, reward)
+        check_kind(where, name, array, is_flag=name in flags)
+        check_place(where, name, array, reward, "reward")
         _check_shape(where, name, tuple(array.shape), tuple(reward.shape))
 
 
-def _check_place(where: str, name: str, array: Array, reward: Array) -> None:
-    """Refuse an array of another kind or on another device than the reward."""
+def check_kind(where: str, name: str, array: Any, *, is_flag: bool = False) -> None:
+    """Refuse what is no array of numbers, or of flags."""
+    if not isinstance(array, np.ndarray) and not hasattr(array, "detach"):
+        fix = f"make an array of it: np.asarray({name}, {'bool' if is_flag else 'np.float64'})"
+        raise _refuse(where, name, "a NumPy array or a torch tensor", f"an object of type {_kind(array)}", fix)
+    dtype = str(array.dtype).removeprefix("torch.")
+    if is_flag and dtype != "bool":
+        fix = f"convert it: {name}.{'astype(bool)' if isinstance(array, np.ndarray) else 'bool()'}"
+        raise _refuse(where, name, "dtype bool", f"dtype {dtype}", fix)
+    if not is_flag and dtype not in PRECISIONS:
+        fix = f"convert it: {name}.{'astype(np.float64)' if isinstance(array, np.ndarray) else 'float()'}"
+        raise _refuse(where, name, "dtype float32 or float64", f"dtype {dtype}", fix)
+
+
+def check_place(where: str, name: str, array: Array, other: Array, of: str) -> None:
+    """Refuse an array of another kind or on another device than `other`, whose name is `of`."""
     expected, found = (
-        "a NumPy array" if isinstance(one, np.ndarray) else f"a tensor on {one.device}" for one in (reward, array)
+        "a NumPy array" if isinstance(one, np.ndarray) else f"a tensor on {one.device}" for one in (other, array)
     )
     if expected != found:
         fix = "pass columns of one record, or move them: rollout.torch(device) moves all"
-        raise _refuse(where, name, f"{expected}, as the reward is", found, fix)
+        raise _refuse(where, name, f"{expected}, as the {of} is", found, fix)
 
 
 def _check_shape(where: str, name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
