@@ -155,12 +155,14 @@ def runs(lanes: Any, counts: Any, stand: tuple[Any, Any], records: Any) -> None:
     for i in range(len(lanes)):
         lane = lanes[i]
         head = heads[lane]
-        begin = records[((head - 1) * count + lane) % rows].run if open_[lane] else head
+        row = (head * count + lane) % rows
+        begin = records[row - count if row >= count else row - count + rows].run if open_[lane] else head
         for position in range(head, head + counts[i]):
-            record = records[(position * count + lane) % rows]
+            record = records[row]
             record.run = begin
             if record.terminated or record.truncated or record.cut:
                 begin = position + 1
+            row = row + count if row + count < rows else row + count - rows
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
