@@ -54,14 +54,16 @@ def windows(serials: Any, heads: Any, records: Any, returns: Any, way: tuple[int
     # A short loop, of which the processor has many rounds under way: the rows come from memory side by side.
     for i in range(count):
         row = serials[i] % rows
-        numbers[2, i], numbers[6, i] = row, records[row].version
+        record = records[row]
+        numbers[2, i], flags[0, i] = row, record.terminated
+        _add(returns, i, 1.0, record.reward)
     for i in range(count):
         position = serials[i] // lanes
         lane = serials[i] - position * lanes
         row = numbers[2, i]
         record = records[row]
-        numbers[3, i], numbers[4, i], numbers[5, i] = lane, record.episode_id, record.step
-        _add(returns, i, 1.0, record.reward)
+        numbers[3, i], numbers[4, i] = lane, record.episode_id
+        numbers[5, i], numbers[6, i] = record.step, record.version
         scale = gamma
         for _ in range(1, min(steps, heads[lane] - position)):
             if record.final != -1:
