@@ -85,12 +85,26 @@ class Streams:
 
     def rollout(self, length, version=0):
         """A rollout of all lanes, and its steps in order of time and lane."""
-        steps = [self.step(lane, version) for _ in range(length) for lane in range(self.lanes)]
-        block = (length, self.lanes)
+        return self.block([self.step(lane, version) for _ in range(length) for lane in range(self.lanes)])
+
+    def rollout_with_seams(self, length, places):
+        """As `rollout`, but lanes are reset behind the steps at `places` (t, lane), and the rollout does not tell."""
+        steps = []
+        for t in range(length):
+            for lane in range(self.lanes):
+                steps.append(self.step(lane))
+                if (t, lane) in places and steps[-1].end == "run":
+                    self.reset(lane)
+                    steps[-1] = replace(steps[-1], next_obs=self.now[lane][2])
+        return self.block(steps)
+
+    def block(self, steps):
+        """The rollout of these steps, and the steps."""
+        block = (len(steps) // self.lanes, self.lanes)
         newest = [self.now[lane][2] for lane in range(self.lanes)]
         final = [i for i, one in enumerate(steps) if one.end != "run"]
         last = np.array([steps[i].next_obs for i in final], np.int64)
-        obs = np.array([one.obs for one in steps] + newest).reshape(length + 1, self.lanes)
+        obs = np.array([one.obs for one in steps] + newest).reshape(block[0] + 1, self.lanes)
         has_state, steps = self.maybe_without_state(steps)
         columns = {name: column.reshape(block) for name, column in flat(steps).items()}
         return Rollout(

@@ -151,6 +151,13 @@ class ExtendingMachine(Machine):
         record, steps = self.streams.rollout(length)
         self.take(record, steps)
 
+    @precondition(lambda self: not callable(self.streams.nesting))
+    @rule(length=st.integers(2, 9), data=st.data())
+    def a_rollout_with_seams(self, length, data):
+        """Somebody resets lanes meanwhile, and nobody tells: the rollout says that one led to the other."""
+        places = st.tuples(st.integers(0, length - 2), st.integers(0, self.streams.lanes - 1))
+        self.take(*self.streams.rollout_with_seams(length, data.draw(st.sets(places, max_size=4))))
+
     @rule(data=st.data(), count=st.integers(1, 30))
     def steps_of_any_lanes(self, data, count):
         lanes = self.rng.integers(0, self.streams.lanes, count).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ COLUMNS = ("action", "extras", "info", "obs_info", "reward")
 
 FLOAT64, INT64, BOOL = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
 
-NUMBER, FLAG = LeafSpec((), INT64), LeafSpec((), BOOL)
+FLAG = LeafSpec((), BOOL)
 
 NOBODY = np.zeros(0, np.int64)
 
@@ -157,7 +158,9 @@ class Adder:
         Raises:
             ConfigError: they are not distinct numbers, or there are too many.
         """
-        lanes = as_array(env_id, NUMBER, "add(env_id=...)")
+        lanes = np.zeros(0)
+        with suppress(TypeError, ValueError):
+            lanes = np.asarray(env_id)
         numbers = lanes.tolist() if lanes.ndim == 1 and lanes.dtype.kind in "iu" else []
         if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
             raise ConfigError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class Writer:
             episodes = record.segments()
             episodes.check()
             return self._steps(episodes.flatten(), where)
-        if isinstance(record, Sequence) and len(record) and isinstance(record[0], Episode):
+        if _are_episodes(record):
             pieces = (record[start : start + PIECE] for start in range(0, len(record), PIECE))
             return sum(self.extend(Episodes.concatenate([one.segments() for one in piece])) for piece in pieces)
         raise ConfigError(
@@ -101,3 +102,9 @@ class Writer:
             self._names.give(new)
             self._rows.extend(chosen, lanes)
         return len(chosen)
+
+
+def _are_episodes(record: Any) -> bool:
+    if not isinstance(record, Sequence) or isinstance(record, (str, bytes)):
+        return False
+    return not len(record) or isinstance(record[0], Episode)
