@@ -7,6 +7,7 @@
     ParallelCollector            the same, collected by workers that run the policy
     evaluate, Video              returns and lengths of whole episodes, and what they looked like
     Policy, RandomPolicy         what decides; functions do too, and outrider.torch.TorchPolicy
+    EpsilonGreedy, ActionNoise   exploration around a policy; GaussianNoise, OrnsteinUhlenbeckNoise
     Rollout, Steps, Episodes     what comes back; Episode, Padded
     StepSpec, LeafSpec           what the rows look like
     ReplayBuffer                 the newest steps, in memory or in files (Memmap)
@@ -44,8 +45,12 @@ if TYPE_CHECKING:
     from outrider.errors import ReplayError as ReplayError
     from outrider.errors import SpecError as SpecError
     from outrider.errors import WorkerDied as WorkerDied
+    from outrider.policies.action_noise import ActionNoise as ActionNoise
     from outrider.policies.base import Context as Context
     from outrider.policies.base import Policy as Policy
+    from outrider.policies.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
+    from outrider.policies.noise import GaussianNoise as GaussianNoise
+    from outrider.policies.noise import OrnsteinUhlenbeckNoise as OrnsteinUhlenbeckNoise
     from outrider.policies.random import RandomPolicy as RandomPolicy
     from outrider.records import Episode as Episode
     from outrider.records import Episodes as Episodes
@@ -103,12 +108,16 @@ _HOMES = {
     "ReplayError": "outrider.errors",
     "SpecError": "outrider.errors",
     "WorkerDied": "outrider.errors",
+    "ActionNoise": "outrider.policies.action_noise",
     "Context": "outrider.policies.base",
     "Dataset": "outrider.dataset",
     "Episode": "outrider.records",
     "Episodes": "outrider.records",
     "Padded": "outrider.records",
     "Policy": "outrider.policies.base",
+    "EpsilonGreedy": "outrider.policies.epsilon_greedy",
+    "GaussianNoise": "outrider.policies.noise",
+    "OrnsteinUhlenbeckNoise": "outrider.policies.noise",
     "RandomPolicy": "outrider.policies.random",
     "Rollout": "outrider.records",
     "StepSpec": "outrider.records",

@@ -10,7 +10,7 @@ from numba import njit
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["uniforms"]
+__all__ = ["normals", "uniforms"]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2**64 divided by the golden ratio, made odd: the step of SplitMix64's counter."""
@@ -58,4 +58,34 @@ def uniforms(key: np.uint64, lanes: NDArray[np.int64], steps: NDArray[np.int64],
         for column in range(k):
             state += GOLDEN
             out[row, column] = np.float64(_mix(state) >> np.uint64(11)) * 2.0**-53
+    return out
+
+
+@njit(cache=True)
+def normals(key: np.uint64, lanes: NDArray[np.int64], steps: NDArray[np.int64], k: int) -> NDArray[np.float64]:
+    """Return k standard normal numbers for each row: a pure function of (key, lane, step, column).
+
+    Box and Muller, "A note on the generation of random normal deviates", Annals of Mathematical Statistics 29, 1958:
+    one of each two uniform numbers is the radius, the other one the angle.
+
+    Args:
+        key: uint64, the hash of a seed.
+        lanes: int64 [n].
+        steps: int64 [n].
+        k: the count of columns.
+
+    Returns:
+        float64 [n, k].
+
+    Example:
+        >>> lanes, steps = np.arange(2), np.zeros(2, np.int64)
+        >>> normals(np.uint64(7), lanes, steps, 3).shape
+        (2, 3)
+    """
+    uniform = uniforms(key, lanes, steps, 2 * k)
+    out = np.empty((len(lanes), k), np.float64)
+    for row in range(len(lanes)):
+        for column in range(k):
+            radius = np.sqrt(-2.0 * np.log1p(-uniform[row, 2 * column]))
+            out[row, column] = radius * np.cos(2.0 * np.pi * uniform[row, 2 * column + 1])
     return out

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from outrider.tree import Tree
 from outrider.undisturbed import undisturbed
 from outrider.vector.env import VecEnv
 from outrider.vector.store import indexer
+
+if TYPE_CHECKING:
+    from gymnasium import Space
 
 __all__ = ["Decider", "Terms", "raised"]
 
@@ -59,6 +62,7 @@ class Decider:
     def __init__(self, envs: VecEnv, policy: Policy, tape: Tape, terms: Terms) -> None:
         self.version = 0
         self.columns: Rows | None = None
+        policy.check_action_space(envs.single_action_space)
         self._policy = policy
         self._own = (policy, self.version)
         self._store = envs.store
@@ -251,6 +255,7 @@ class Decider:
         self._policy, self.version = self._own
         if policy is not None:
             assert self._schema is not None, "only what the own policy returns says what another one has to"
+            policy.check_action_space(self._space)
             terms = self._space, self._action_map, self._lanes
             self._policy, self.version = StandIn(policy, self._policy, self._schema.specs, *terms), OTHER_POLICY
 
@@ -356,3 +361,13 @@ class _Moment(tuple[Decider, Any, Any]):
     def seed(self) -> int:
         """Seed of the run."""
         return self._decider._seed  # noqa: SLF001 - as above
+
+    @property
+    def num_envs(self) -> int:
+        """Lanes of the run, those of other workers included."""
+        return self._decider._store.num_envs  # noqa: SLF001 - as above
+
+    @property
+    def action_space(self) -> Space[Any]:
+        """Of one environment."""
+        return self._decider._space  # noqa: SLF001 - as above

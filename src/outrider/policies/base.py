@@ -13,6 +13,7 @@ from outrider.errors import PolicyError, explain
 from outrider.tree import Tree
 
 if TYPE_CHECKING:
+    from gymnasium import Space
     from numpy.typing import NDArray
 
 __all__ = ["ActionConvention", "Context", "ContextLike", "Policy"]
@@ -53,6 +54,14 @@ class ContextLike(Protocol):
     def seed(self) -> int:
         """The seed of the run."""
 
+    @property
+    def num_envs(self) -> int:
+        """How many lanes the run has in all, those of other workers included."""
+
+    @property
+    def action_space(self) -> Space[Any] | None:
+        """The action space of one environment; None where a context made by hand does not tell it."""
+
 
 @dataclass(slots=True)
 class Context:
@@ -65,6 +74,8 @@ class Context:
         lane_step: steps of the lane since the start of the run, from 0: int64 [n]; the counter of counter-based noise.
         obs_info: the infos that came with the observations: arrays [n, ...] by key.
         seed: the seed of the run.
+        num_envs: how many lanes the run has in all.
+        action_space: of one environment.
 
     Example:
         >>> Context.start(2).env_id
@@ -77,12 +88,15 @@ class Context:
     lane_step: NDArray[np.int64]
     obs_info: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+    num_envs: int = 1
+    action_space: Space[Any] | None = None
 
     @classmethod
-    def start(cls, n: int, seed: int = 0) -> Context:
+    def start(cls, n: int, seed: int = 0, action_space: Space[Any] | None = None) -> Context:
         """The context of the first decision of a run over lanes 0 to n-1."""
         zeros = np.zeros(n, np.int64)
-        return cls(np.arange(n, dtype=np.int64), np.ones(n, np.bool_), zeros, zeros.copy(), {}, seed)
+        lanes = np.arange(n, dtype=np.int64)
+        return cls(lanes, np.ones(n, np.bool_), zeros, zeros.copy(), {}, seed, n, action_space)
 
 
 class Policy(ABC):
@@ -126,6 +140,28 @@ class Policy(ABC):
     def session(self) -> AbstractContextManager[Any]:
         """A context that the loop enters once around many calls of `act`, for set-up too costly for each call."""
         return nullcontext()
+
+    def check_action_space(self, space: Space[Any]) -> None:  # noqa: B027 - most policies act in any space they meet
+        """Refuse an action space that the policy cannot act in, before anything is collected; the base class takes all.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+
+    def deterministic(self) -> Policy:
+        """Return a policy that decides by the same weights and draws nothing, e.g. for evaluation.
+
+        Raises:
+            PolicyError: the policy does not say how (what this base class does).
+        """
+        raise PolicyError(
+            explain(
+                expected="a policy that says what it does without chance",
+                found=f"{type(self).__name__}, which has no deterministic()",
+                where="Policy.deterministic",
+                fix="define deterministic(self) in the policy; return self if act() draws nothing",
+            )
+        )
 
     def load(self, tree: Tree) -> None:
         """Take new weights.

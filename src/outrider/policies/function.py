@@ -39,6 +39,10 @@ class FunctionPolicy(Policy):
             return output
         return {"action": output}
 
+    def deterministic(self) -> FunctionPolicy:
+        """The policy itself: nothing is known of a function but what it returns."""
+        return self
+
     def __repr__(self) -> str:
         return f"FunctionPolicy({getattr(self.fn, '__qualname__', self.fn)})"
 

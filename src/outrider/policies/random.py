@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
-from gymnasium import Space, spaces
-
-from outrider import tree
 from outrider.kernels import uniforms
 from outrider.policies.base import ContextLike, Policy
-from outrider.policies.samplers import LeafSampler, leaf_sampler
-from outrider.policies.streams import RANDOM_ACTIONS, stream_key
+from outrider.policies.space_sampler import SpaceSampler
+from outrider.policies.streams import RANDOM_ACTIONS, StreamKey
 from outrider.seeding import resolve_seed
 from outrider.tree import Tree
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from gymnasium import Space
 
 __all__ = ["RandomPolicy"]
 
@@ -38,6 +34,7 @@ class RandomPolicy(Policy):
 
     Example:
         >>> import numpy as np
+        >>> from gymnasium import spaces
         >>> from outrider.policies.base import Context
         >>> policy = RandomPolicy(spaces.Discrete(3, start=-1), seed=0)
         >>> actions = policy.act(None, None, Context.start(1000))["action"]
@@ -50,31 +47,13 @@ class RandomPolicy(Policy):
     def __init__(self, space: Space[Any], seed: int | None = None) -> None:
         self.space = space
         self.seed = None if seed is None else resolve_seed(seed)
-        self._samplers = _samplers(space, "RandomPolicy(space)")
-        self._leaves: list[LeafSampler] = tree.leaves(self._samplers)
-        self._draws = sum(leaf.draws for leaf in self._leaves)
-        self._key_of: tuple[int, np.uint64] | None = None
+        self._sample = SpaceSampler(space, "RandomPolicy(space)")
+        self._key = StreamKey(RANDOM_ACTIONS)
 
     def act(self, obs: Tree, state: Tree, ctx: ContextLike) -> dict[str, Tree]:
         """Draw for the rows of `ctx`; the observations are not looked at."""
-        uniform = uniforms(self._key(ctx), ctx.env_id, ctx.lane_step, self._draws)
-        if isinstance(self._samplers, LeafSampler):
-            return {"action": self._samplers(uniform)}
-        return {"action": tree.unflatten(self._samplers, self._split(uniform))}
-
-    def _split(self, uniform: NDArray[np.float64]) -> list[NDArray[Any]]:
-        """Values of each leaf, from columns of its own."""
-        values, start = [], 0
-        for leaf in self._leaves:
-            values.append(leaf(uniform[:, start : start + leaf.draws]))
-            start += leaf.draws
-        return values
-
-    def _key(self, ctx: ContextLike) -> np.uint64:
-        seed = ctx.seed if self.seed is None else self.seed
-        if self._key_of is None or self._key_of[0] != seed:
-            self._key_of = (seed, stream_key(seed, RANDOM_ACTIONS))
-        return self._key_of[1]
+        key = self._key(ctx.seed if self.seed is None else self.seed)
+        return {"action": self._sample(uniforms(key, ctx.env_id, ctx.lane_step, self._sample.draws))}
 
     def __reduce__(self) -> tuple[type[RandomPolicy], tuple[Space[Any], int | None]]:
         """A copy is made anew from the space: the samplers are closures, which do not travel."""
@@ -82,12 +61,3 @@ class RandomPolicy(Policy):
 
     def __repr__(self) -> str:
         return f"RandomPolicy({self.space}, seed={self.seed})"
-
-
-def _samplers(space: Space[Any], where: str) -> Tree:
-    """The tree of samplers of a space."""
-    if isinstance(space, spaces.Dict):
-        return {key: _samplers(child, f"{where}/{key}") for key, child in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_samplers(child, f"{where}/{index}") for index, child in enumerate(space.spaces))
-    return leaf_sampler(space, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, final, get_args
@@ -35,6 +36,10 @@ class TorchPolicy(Policy):
     The module is used as it is, not copied: a learner in the same process may update it in place between calls. Tensors
     that the module makes in `forward` are inference tensors, which autograd refuses: it should keep none for training.
     Where its actions are meant for a Box of [-1, 1], say so: `policy.actions = "unit"` (see `outrider.Policy`).
+
+    A module that draws its actions may have a second method `deterministic(obs)`, or `deterministic(obs, state)`, which
+    returns what `forward` returns, the likeliest actions in place of drawn ones: `policy.deterministic()` calls that.
+    One that draws nothing says so by `deterministic = forward` in its class.
 
     Args:
         module: what decides; its own sampling uses torch's generators.
@@ -74,6 +79,7 @@ class TorchPolicy(Policy):
         if isinstance(state_axis, bool) or not isinstance(state_axis, int):
             raise _bad_option("state_axis", "the number of an axis", state_axis)
         self.module = module
+        self._draws = True
         self.device = _full_device(device)
         self.mode: Mode = mode
         self._state_axis = state_axis
@@ -109,8 +115,9 @@ class TorchPolicy(Policy):
 
     def _forward(self, obs: Tree, state: Tree) -> dict[str, Tree]:
         """From NumPy through the module to NumPy."""
+        decide: Any = self.module if self._draws else self.module.deterministic
         if state is None:
-            output = self.module(self._bridge.inputs(obs))
+            output = decide(self._bridge.inputs(obs))
             if type(output) is dict and "action" in output:
                 arrays = {}
                 try:
@@ -122,7 +129,7 @@ class TorchPolicy(Policy):
                 else:
                     return arrays
         else:
-            output = self.module(self._bridge.inputs(obs), self._bridge.state_in(state))
+            output = decide(self._bridge.inputs(obs), self._bridge.state_in(state))
             _check_recurrent(output)
         if not isinstance(output, dict) or "action" not in output:
             output = {"action": output}
@@ -140,6 +147,37 @@ class TorchPolicy(Policy):
         finally:
             if flags:
                 flags.restore()
+
+    def deterministic(self) -> TorchPolicy:
+        """Return a policy of the same module, weights and options that calls the module's method `deterministic`.
+
+        Raises:
+            PolicyError: the module has no such method, and may draw its actions.
+
+        Example:
+            >>> class Coin(torch.nn.Module):
+            ...     def forward(self, obs):
+            ...         return torch.randint(2, obs.shape[:1])
+            ...
+            ...     def deterministic(self, obs):
+            ...         return torch.zeros(len(obs), dtype=torch.int64)
+            >>> from outrider.policies.base import Context
+            >>> TorchPolicy(Coin()).deterministic().act(np.zeros((3, 4)), None, Context.start(3))
+            {'action': array([0, 0, 0])}
+        """
+        if not callable(getattr(self.module, "deterministic", None)):
+            raise PolicyError(
+                explain(
+                    expected="a module with a method deterministic(obs), or deterministic(obs, state)",
+                    found=f"{type(self.module).__name__}, which has none",
+                    where="TorchPolicy.deterministic",
+                    fix="define it to return what forward returns, with the likeliest actions; if forward draws "
+                    "nothing, write `deterministic = forward` in the class",
+                )
+            )
+        policy = copy.copy(self)
+        policy._draws = False  # noqa: SLF001 - of this class
+        return policy
 
     def load(self, tree: Tree) -> None:
         """Copy weights into the module.
