@@ -1,5 +1,7 @@
 """Batches of several buffers."""
 
+import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 
@@ -8,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.patience import SLOW
 from helpers.plain_rows import assert_equal
 from helpers.replay_model import Streams
 from outrider import (
@@ -48,7 +51,8 @@ def buffer(mark, steps=20, spec=SPEC, **settings):
 class Counted:
     """A source that counts what it is asked for."""
 
-    spec, view, has_priorities = SPEC, Transitions(), False
+    spec, view, has_priorities, clears, locks = SPEC, Transitions(), False, 0, ()
+    undone_by_errors = nullcontext
 
     def __init__(self):
         self.asked = []
@@ -152,7 +156,7 @@ def test_wrong_priorities_change_no_buffer(wrong):
 
 def test_a_source_without_enough_is_named_and_nothing_is_counted():
     mix = Mix((buffer(0), buffer(1, steps=0)), (0.75, 0.25))
-    with pytest.raises(OutriderError, match=r"source 1 of Mix.*expected 1 step or more.*found 0"):
+    with pytest.raises(OutriderError, match=r"source 1 of Mix.*expected 1 steps to draw from or more.*found 0"):
         mix.sample(4)
     assert mix.state()["given"].tolist() == [0, 0]
     mix = Mix((buffer(0), buffer(1, steps=2, sampler=WithoutReplacement())), (0.5, 0.5))
@@ -245,3 +249,78 @@ def test_mixes_of_mixes_know_their_sources():
     assert inner.source_of(batch.index[:4]).tolist() == [0, 0, 1, 1] == (batch.action[:4] - 1).tolist()
     with pytest.raises(ConfigError, match="but not of mixes"):
         Mix((mix, buffer(3)), (0.5, 0.5))
+
+
+def test_a_sample_that_fails_leaves_the_others_as_they_were():
+    samplers = (WithoutReplacement(), Prioritized(beta=lambda drawn: 0.5 + drawn / 1e3), Uniform())
+    first = [buffer(mark, sampler=sampler) for mark, sampler in enumerate(samplers)]
+    last = buffer(3, steps=2, sampler=WithoutReplacement())
+    inner = Mix(first[:2], (0.5, 0.5))
+    mix = Mix((inner, first[2], last), (0.5, 0.25, 0.25))
+    mix.sample(8)
+    before = [(one._draws.state(), one._rng.bit_generator.state) for one in first]
+    given = mix.state()["given"].tolist(), inner.state()["given"].tolist()
+    with pytest.raises(OutriderError, match=r"source 2 of Mix.*expected 8 steps.*found 4"):
+        mix.sample(32)
+    assert (mix.state()["given"].tolist(), inner.state()["given"].tolist()) == given
+    for one, (draws, generator) in zip(first, before, strict=True):
+        assert_equal(one._draws.state(), draws)
+        assert one._rng.bit_generator.state == generator
+    # So every step of the epoch still comes once: 2 of 40 came before.
+    index = np.concatenate([first[0].sample(19).index for _ in range(2)])
+    assert len(np.unique(index)) == 38
+
+
+@pytest.mark.parametrize("wrong", ("priority", "step", "source"))
+def test_nothing_is_changed_where_one_source_refuses(wrong):
+    mix = Mix([buffer(mark, sampler=Prioritized(alpha=2.0)) for mark in (0, 1)], (0.5, 0.5))
+    index, priorities = mix.sample(8).index, np.full(8, 5.0)
+    # The second buffer could not square it; it has no such step; there is no such buffer.
+    if wrong == "priority":
+        priorities[-1] = 1e200
+    else:
+        index[-1] = 77 | 1 << mix.shift if wrong == "step" else 3 | 2 << mix.shift
+    expected = {
+        "priority": "source 1 of Mix.*a finite sum",
+        "step": "source 1 of Mix.*index",
+        "source": "sources 0 to 1",
+    }
+    with pytest.raises(ConfigError, match=expected[wrong]):
+        mix.update(index, priorities)
+    with pytest.raises(ConfigError, match=expected[wrong]):
+        Mix((mix, buffer(2)), (0.5, 0.5)).update(index, priorities)
+    for source in mix.sources:
+        assert (source._draws.state()["numbers"] == 1).all()
+
+
+def test_batches_are_those_of_sample():
+    mixes = [Mix([buffer(mark, sampler=WithoutReplacement()) for mark in (0, 1)], (0.3, 0.7)) for _ in range(2)]
+    with mixes[0].batches(7, prefetch=3) as batches:
+        for _ in range(20):
+            assert next(batches).index.tolist() == mixes[1].sample(7).index.tolist()
+    with mixes[0].batches(7, device="cpu") as batches:
+        assert next(batches).torch().obs["a"].shape == (7, 2)
+    with pytest.raises(ConfigError, match=r"batches\(prefetch\)"):
+        mixes[0].batches(7, prefetch=0)
+
+
+def test_no_batch_is_of_steps_that_were_cleared():
+    first, second = buffer(0), buffer(1)
+    mix = Mix((first, second), (0.5, 0.5))
+    with mix.batches(4, prefetch=4) as batches:
+        next(batches)
+        second.clear()
+        second.extend(Rollout.zeros(SPEC, 20))
+        # Serial numbers go on.
+        assert ((next(batches).index[2:] & ((1 << mix.shift) - 1)) >= 40).all()
+
+
+def test_mixes_of_the_same_buffers_in_another_order_do_not_wait_for_each_other():
+    first, second = buffer(0), buffer(1)
+    mixes = Mix((first, second), (0.5, 0.5)), Mix((second, first), (0.5, 0.5))
+    threads = [threading.Thread(target=lambda mix=mix: [mix.sample(2) for _ in range(500)]) for mix in mixes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SLOW)
+        assert not thread.is_alive()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from helpers.integer_ring import advance, assert_frequencies, counts_of, ring_of
 from outrider import ConfigError, OutriderError, Prioritized, ReplayBuffer, Sequences, WholeEpisodes
@@ -252,3 +253,32 @@ def test_a_buffer_with_priorities():
     assert replay.update(batch.index, np.ones(30)) == replay.stale_updates == 30
     assert replay.has_priorities
     replay.check()
+
+
+def test_priorities_may_be_tensors_of_a_network():
+    priorities = torch.tensor([1.0, 2.0, 0.5, 4.0], requires_grad=True)
+    given = (priorities, priorities.bfloat16(), priorities.half(), priorities.double(), (2 * priorities).int())
+    for values in given:
+        _, draws = started(alpha=1.0)
+        serials = torch.arange(4)
+        draws.check_update(serials, values)
+        assert draws.update(serials, values) == 0
+        assert draws.state()["numbers"].tolist() == values.detach().double().tolist()
+    with pytest.raises(ConfigError, match="real numbers"):
+        draws.update(serials, torch.zeros(4, dtype=torch.complex64))
+    with pytest.raises(ConfigError, match="real numbers"):
+        draws.update(serials, torch.zeros(4, dtype=torch.bool))
+
+
+def test_priorities_that_would_be_refused_are_told_beforehand():
+    _, draws = started(alpha=2.0)
+    for serials, priorities, message in (
+        ([9], [1.0], "index"),
+        ([0], [-1.0], "finite priorities"),
+        ([0], [1e200], "finite sum"),
+    ):
+        for call in (draws.check_update, draws.update):
+            with pytest.raises(ConfigError, match=message):
+                call(np.array(serials), np.array(priorities))
+    draws.check_update(np.arange(4), np.full(4, 9.0))
+    assert draws.state()["numbers"].tolist() == [1.0] * 4

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from outrider.dataset.spec_json import spec_from_json
 from outrider.errors import ConfigError, explain
-from outrider.records import arrays
 from outrider.records.episode import Episode
 from outrider.records.rollout import Rollout
 from outrider.records.step_spec import StepSpec
@@ -22,8 +21,9 @@ from outrider.replay.archive import Reader, write
 from outrider.replay.archive import Writer as FileWriter
 from outrider.replay.described import describe, revive
 from outrider.replay.incoming import Writer
+from outrider.replay.locks import Lock, new_lock
 from outrider.replay.names import Names
-from outrider.replay.prefetch import Batches
+from outrider.replay.prefetch import Batches, batches_of
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import Draws, Sampler, Uniform
 from outrider.replay.saving import describe_spec, restore_ring, write_ring
@@ -41,7 +41,13 @@ __all__ = ["ReplayBuffer"]
 class ReplayBuffer:
     """The newest steps of every lane, each observation stored once, and samples of them.
 
-    Several threads may add, sample and update at the same time: each call sees whole rows.
+    Several threads may add, sample and update at the same time: each call sees whole rows. A process that is forked
+    meanwhile gets a whole copy of its own, which draws the same samples.
+
+    Attributes:
+        view: what a sample looks like.
+        sampler: which steps are drawn.
+        clears: how many times `clear` was called.
 
     Args:
         capacity: steps that it holds at most, over all lanes, each of which has an equal share.
@@ -96,8 +102,8 @@ class ReplayBuffer:
         # garbage to get the memory back.
         weakref.finalize(self, self._ring.listeners.clear).atexit = False
         self._rng = np.random.default_rng(resolve_seed(seed))
-        self._lock = threading.RLock()
-        self._cleared = 0
+        self._lock = new_lock()
+        self.clears = 0
 
     def __len__(self) -> int:
         """How many steps it holds."""
@@ -235,12 +241,35 @@ class ReplayBuffer:
             self._ring.mend()
             return self._draws.update(index, priorities)
 
+    def check_update(self, index: Any, priorities: Any) -> None:
+        """Raise what `update` would; change nothing."""
+        with self._lock:
+            self._draws.check_update(index, priorities)
+
+    @property
+    def locks(self) -> tuple[Lock, ...]:
+        """What a thread takes to be alone with the buffer, for several calls: `with replay.locks[0]:`."""
+        return (self._lock,)
+
+    @contextmanager
+    def undone_by_errors(self) -> Iterator[None]:
+        """A block that other threads wait for; if it raises, it is as if it had drawn nothing."""
+        with self._lock:
+            self._ring.mend()
+            mark, generator = self._draws.mark(), self._rng.bit_generator.state
+            try:
+                yield
+            except BaseException:
+                self._draws.go_back(mark)
+                self._rng.bit_generator.state = generator
+                raise
+
     def clear(self) -> None:
         """Let go of all steps."""
         with self._lock:
             self._ring.mend()
             self._ring.clear()
-            self._cleared += 1
+            self.clears += 1
 
     def batches(self, size: int, *, prefetch: int = 2, device: Any = None) -> Batches:
         """An endless iterator over samples, of which the next ones are assembled ahead in a thread.
@@ -266,17 +295,7 @@ class ReplayBuffer:
             ...     next(batches).obs.shape
             (8, 3)
         """
-        size = whole_number(size, 1, "batches(size)")
-        ahead = whole_number(prefetch, 1, "batches(prefetch)")
-
-        def draw() -> tuple[int, Any]:
-            with self._lock:
-                number, batch = self._cleared, self.sample(size)
-            if device is not None:
-                batch = arrays.converter().through_pinned_memory(batch.torch(), device)
-            return number, batch
-
-        return Batches(draw, lambda: self._cleared, ahead)
+        return batches_of(self, size, prefetch, device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file, which is replaced in one step: whoever is interrupted leaves the old one.

@@ -102,6 +102,14 @@ class EpochDraws(WithoutPriorities):
         serials = self._ring.serials()
         return serials if accepts is None else serials[accepts(serials)]
 
+    def mark(self) -> tuple[np.ndarray, int, int]:
+        """See `Draws.mark`; orders are never changed, but replaced."""
+        return self._order, self._next, self.epoch
+
+    def go_back(self, mark: tuple[np.ndarray, int, int]) -> None:
+        """See `Draws.go_back`."""
+        self._order, self._next, self.epoch = mark
+
     def begin(self) -> None:
         """See `Draws.begin`."""
         self._order, self._next, self.epoch = np.zeros(0, np.int64), 0, 0

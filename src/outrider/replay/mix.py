@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,8 +13,10 @@ import numpy as np
 from outrider import tree
 from outrider.errors import ConfigError, OutriderError, SpecError, explain
 from outrider.records.step_spec import StepSpec
-from outrider.replay.prioritized import checked_priorities
-from outrider.replay.samplers import COLLECT_MORE, no_priorities
+from outrider.replay.locks import Lock, taken
+from outrider.replay.prefetch import Batches, batches_of
+from outrider.replay.prioritized import checked_priorities, checked_values
+from outrider.replay.samplers import no_priorities
 from outrider.replay.settings import whole_number
 from outrider.replay.views import View
 
@@ -31,8 +33,19 @@ Above them, so that an index that is given to a buffer by mistake is of no step 
 class Source(Protocol):
     """What can be mixed: replay buffers, and mixes."""
 
-    spec: StepSpec
     view: View
+
+    @property
+    def spec(self) -> StepSpec:
+        """What a step looks like."""
+
+    @property
+    def clears(self) -> int:
+        """How many times it was cleared."""
+
+    @property
+    def locks(self) -> Sequence[Lock]:
+        """Whoever has all of these is alone with it."""
 
     def __len__(self) -> int: ...
 
@@ -42,6 +55,12 @@ class Source(Protocol):
 
     def sample(self, count: int) -> Any:
         """Draw samples."""
+
+    def undone_by_errors(self) -> AbstractContextManager[None]:
+        """A block that other threads wait for; if it raises, it is as if it had drawn nothing."""
+
+    def check_update(self, index: Any, priorities: Any) -> None:
+        """Raise what `update` would; change nothing."""
 
     def update(self, index: Any, priorities: Any) -> int:
         """Give steps new priorities."""
@@ -98,7 +117,6 @@ class Mix:
             )
         # How many samples each has given.
         self._given = np.zeros(len(self.sources), np.int64)
-        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """How many steps all buffers hold."""
@@ -114,17 +132,25 @@ class Mix:
 
         Raises:
             ConfigError: `count` is less than 1.
-            OutriderError: a buffer holds too little that could be drawn; the message says which one.
+            OutriderError: a buffer holds too little that could be drawn; says which one. It is as if nothing had been
+                drawn from the others then.
         """
         count = whole_number(count, 1, "sample(count)")
-        with self._lock:
+        with self.undone_by_errors():
             shares = self._shares(count)
-            for number, share in enumerate(shares):
-                if share and not len(self.sources[number]):
-                    raise _too_few(number, f"1 step or more to draw {share} samples from", 0)
             batches = [self._draw(number, int(share)) for number, share in enumerate(shares) if share]
             self._given += shares
         return batches[0] if len(batches) == 1 else type(batches[0]).concatenate(batches)
+
+    def batches(self, size: int, *, prefetch: int = 2, device: Any = None) -> Batches:
+        """An endless iterator over samples, assembled ahead in a thread; see `ReplayBuffer.batches`.
+
+        What was assembled before one of the buffers was cleared is not returned.
+
+        Raises:
+            ConfigError: at once, if one of the numbers is none.
+        """
+        return batches_of(self, size, prefetch, device)
 
     def _shares(self, count: int) -> np.ndarray:
         """How many of the next `count` samples are of each source, int64 [sources]."""
@@ -135,11 +161,8 @@ class Mix:
         return shares
 
     def _draw(self, number: int, count: int) -> Any:
-        try:
+        with _named(number):
             batch = self.sources[number].sample(count)
-        except OutriderError as error:
-            error.args = (f"source {number} of Mix: {error}", *error.args[1:])
-            raise
         return dataclasses.replace(batch, index=batch.index | (number << self.shift))
 
     def source_of(self, index: Any) -> Any:
@@ -159,34 +182,71 @@ class Mix:
         Raises:
             ConfigError: no buffer has priorities, or these are none; nothing is changed then.
         """
+        index, priorities = checked_priorities(index, priorities)
+        with taken(self.locks):
+            self.check_update(index, priorities)
+            return sum(source.update(*part) for _, source, part in self._parts(index, priorities))
+
+    def check_update(self, index: Any, priorities: Any) -> None:
+        """Raise what `update` would; change nothing."""
         if not self.has_priorities:
             raise no_priorities("a Mix of buffers without")
         index, priorities = checked_priorities(index, priorities)
-        right = np.isfinite(priorities) & (priorities >= 0)
-        if not right.all():
+        checked_values(priorities)
+        numbers = self.source_of(index)
+        known = (numbers >= 0) & (numbers < len(self.sources))
+        if not known.all():
             raise ConfigError(
                 explain(
-                    expected="finite priorities of 0 or more",
-                    found=f"{priorities[~right][:5]}",
+                    expected=f"the `index` of batches of this Mix, of the sources 0 to {len(self.sources) - 1}",
+                    found=f"{index[~known][:5]}",
                     where="update(index, priorities)",
-                    fix="look for what made them, e.g. the loss",
+                    fix="pass `batch.index`",
                 )
             )
-        stale, numbers = 0, self.source_of(index)
+        for number, source, part in self._parts(index, priorities):
+            with _named(number):
+                source.check_update(*part)
+
+    def _parts(self, index: np.ndarray, priorities: np.ndarray) -> Iterator[tuple[int, Source, tuple[Any, Any]]]:
+        """The number of each source with priorities that some of these steps are of, it, and what of this is its."""
+        numbers = self.source_of(index)
         for number, source in enumerate(self.sources):
             rows = numbers == number
             if source.has_priorities and rows.any():
-                stale += source.update(index[rows] & ((1 << self.shift) - 1), priorities[rows])
-        return stale
+                yield number, source, (index[rows] & ((1 << self.shift) - 1), priorities[rows])
+
+    @property
+    def clears(self) -> int:
+        """How many times a buffer was cleared."""
+        return sum(source.clears for source in self.sources)
+
+    @property
+    def locks(self) -> tuple[Lock, ...]:
+        """Those of all buffers: whoever has them is alone with the mix."""
+        return tuple({lock for source in self.sources for lock in source.locks})
+
+    @contextmanager
+    def undone_by_errors(self) -> Iterator[None]:
+        """A block that other threads wait for; if it raises, it is as if it had drawn nothing."""
+        with taken(self.locks), ExitStack() as stack:
+            for source in self.sources:
+                stack.enter_context(source.undone_by_errors())
+            given = self._given.copy()
+            try:
+                yield
+            except BaseException:
+                self._given[:] = given
+                raise
 
     def state(self) -> dict[str, Any]:
         """What the next batches depend on, besides the buffers: a copy."""
-        with self._lock:
+        with taken(self.locks):
             return {"given": self._given.copy()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a `state`."""
-        with self._lock:
+        with taken(self.locks):
             self._given[:] = state["given"]
 
     def check(self) -> None:
@@ -195,14 +255,19 @@ class Mix:
         Raises:
             AssertionError: something does not.
         """
-        with self._lock:
+        with taken(self.locks):
             off = self.fractions * self._given.sum() - self._given
             assert (abs(off) < max(1, len(self.sources) - 1)).all(), "a source is too far from its fraction"
 
 
-def _too_few(number: int, need: str, have: int) -> OutriderError:
-    where = f"source {number} of Mix: sample(count)"
-    return OutriderError(explain(expected=need, found=have, where=where, fix=COLLECT_MORE))
+@contextmanager
+def _named(number: int) -> Iterator[None]:
+    """A block in which errors are those of a source."""
+    try:
+        yield
+    except OutriderError as error:
+        error.args = (f"source {number} of Mix: {error}", *error.args[1:])
+        raise
 
 
 def _checked_fractions(fractions: Any, count: int) -> np.ndarray:

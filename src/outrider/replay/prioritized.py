@@ -15,7 +15,7 @@ from outrider.replay.ring import Ring
 from outrider.replay.samplers import Accepts, Draws, UniformDraws, accepted, one_of
 from outrider.replay.settings import keep_real, real_number
 
-__all__ = ["Prioritized", "PrioritizedDraws", "checked_priorities"]
+__all__ = ["Prioritized", "PrioritizedDraws", "checked_priorities", "checked_values"]
 
 EXPONENT = (0.0, math.inf)
 """What alpha and beta may be."""
@@ -149,6 +149,32 @@ class PrioritizedDraws:
         # N and the total cancel out in the quotient.
         return (least / numbers) ** beta if least > 0 else np.ones(len(serials))
 
+    def mark(self) -> int:
+        """See `Draws.mark`."""
+        return self.drawn
+
+    def go_back(self, mark: int) -> None:
+        """See `Draws.go_back`."""
+        self.drawn = mark
+
+    def check_update(self, serials: np.ndarray, priorities: np.ndarray) -> None:
+        """See `Draws.check_update`.
+
+        Raises:
+            ConfigError: they are no serial numbers and priorities.
+        """
+        ring = self._ring
+        serials, priorities = checked_priorities(serials, priorities)
+        given = (serials >= 0) & (serials // ring.num_envs < ring.heads[serials % ring.num_envs])
+        if not given.all():
+            raise _refused("the `index` of batches of this buffer", f"{serials[~given][:5]}", "pass `batch.index`")
+        checked_values(priorities)
+        with np.errstate(over="ignore"):
+            too_great = priorities**self._alpha > self._most
+        if too_great.any():
+            expected = "finite priorities of 0 or more, of a finite sum"
+            raise _refused(expected, f"{priorities[too_great][:5]}", "look for what made them, e.g. the loss")
+
     def update(self, serials: np.ndarray, priorities: np.ndarray) -> int:
         """See `Draws.update`.
 
@@ -157,17 +183,15 @@ class PrioritizedDraws:
         """
         ring = self._ring
         serials, priorities = checked_priorities(serials, priorities)
-        sum_tree = importlib.import_module("outrider.replay.sum_tree")
         bounds, power = (ring.tails, ring.heads, ring.rows), (self._alpha, self._most)
         stale = int(self._tree.update(bounds, serials, priorities, power))
-        if stale == sum_tree.FOREIGN:
-            given = (serials >= 0) & (serials // ring.num_envs < ring.heads[serials % ring.num_envs])
-            raise _refused("the `index` of batches of this buffer", f"{serials[~given][:5]}", "pass `batch.index`")
-        if stale == sum_tree.INVALID:
-            with np.errstate(all="ignore"):
-                right = np.isfinite(priorities) & (priorities >= 0) & (priorities**self._alpha <= self._most)
-            wrong = priorities[~right]
-            raise _refused("finite priorities of 0 or more", f"{wrong[:5]}", "look for what made them, e.g. the loss")
+        if stale < 0:
+            self.check_update(serials, priorities)
+            raise _refused(
+                "finite priorities of 0 or more, of a finite sum",
+                f"{priorities[:5]}",
+                "look for what made them, e.g. the loss",
+            )
         self.stale_updates += stale
         return stale
 
@@ -216,7 +240,7 @@ def checked_priorities(serials: Any, priorities: Any) -> tuple[np.ndarray, np.nd
     Raises:
         ConfigError: they are of other kinds or shapes.
     """
-    serials, priorities = np.asarray(serials), np.asarray(priorities)
+    serials, priorities = _as_array(serials), _as_array(priorities)
     if serials.ndim != 1 or serials.shape != priorities.shape:
         found = f"shapes {serials.shape} and {priorities.shape}"
         raise _refused("two vectors of the same length", found, "pass `batch.index` and one priority for each of it")
@@ -224,6 +248,26 @@ def checked_priorities(serials: Any, priorities: Any) -> tuple[np.ndarray, np.nd
         found = f"dtypes {serials.dtype} and {priorities.dtype}"
         raise _refused("integers and real numbers", found, "pass `batch.index` and one priority for each of it")
     return np.ascontiguousarray(serials, np.int64), np.ascontiguousarray(priorities, np.float64)
+
+
+def checked_values(priorities: np.ndarray) -> None:
+    """Refuse priorities, float64 [n], that are none.
+
+    Raises:
+        ConfigError: one is negative, infinite or not a number.
+    """
+    right = np.isfinite(priorities) & (priorities >= 0)
+    if not right.all():
+        wrong = f"{priorities[~right][:5]}"
+        raise _refused("finite priorities of 0 or more", wrong, "look for what made them, e.g. the loss")
+
+
+def _as_array(values: Any) -> np.ndarray:
+    """An array, or a tensor as one: NumPy has no bfloat16, and takes no gradients."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.double() if values.is_floating_point() else values
+    return np.asarray(values)
 
 
 def _refused(expected: str, found: str, fix: str) -> ConfigError:

@@ -41,6 +41,15 @@ class Draws(Protocol):
             OutriderError: there are too few to be drawn; nothing has changed then.
         """
 
+    def mark(self) -> Any:
+        """Where draws stand, for `go_back`; costs next to nothing."""
+
+    def go_back(self, mark: Any) -> None:
+        """Let it be as if nothing had been drawn since `mark`; nothing else has changed since."""
+
+    def check_update(self, serials: np.ndarray, priorities: np.ndarray) -> None:
+        """Raise what `update` would; change nothing."""
+
     def update(self, serials: np.ndarray, priorities: np.ndarray) -> int:
         """Give steps new priorities, float64 [n]; return how many of them were not there any more."""
 
@@ -82,6 +91,20 @@ class WithoutPriorities:
     def nbytes(self) -> int:
         """See `Draws.nbytes`."""
         return 0
+
+    def mark(self) -> Any:
+        """See `Draws.mark`."""
+
+    def go_back(self, mark: Any) -> None:
+        """See `Draws.go_back`; draws leave nothing behind but in the generator."""
+
+    def check_update(self, serials: np.ndarray, priorities: np.ndarray) -> None:
+        """See `Draws.check_update`.
+
+        Raises:
+            ConfigError: always; priorities would change nothing.
+        """
+        raise no_priorities(f"a sampler without: {type(self).__name__}")
 
     def update(self, serials: np.ndarray, priorities: np.ndarray) -> int:
         """See `Draws.update`.
