@@ -56,7 +56,8 @@ class Rollout:
         valid: bool [T, N]; all True but for the dummy rows of foreign sources that reset on the following step.
         episode_id: int64 [T, N]; unique in a run.
         step: int64 [T, N]; the index of the step in its episode.
-        version: int64 [T, N]; the number of the weights that chose the action, 0 is the initial policy.
+        version: int64 [T, N]; the number of the weights that chose the action, 0 is the initial policy; -1: another
+            policy chose it (`collector.fill(policy=...)`).
         env_id: int64 [N]; the lane of each column.
         final_index: int64 [E], ascending: t*N + n of each row that is terminated, truncated or cut.
         final_obs: tree [E, ...]; the true last observation of those rows.
