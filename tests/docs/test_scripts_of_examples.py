@@ -27,3 +27,12 @@ def test_dqn_runs_to_its_end():
     shown = run("dqn.py", "--steps", "1500")
     # What it learns in so few steps differs from machine to machine; an episode has 8 steps at least.
     assert 8 <= float(re.search(r"mean return ([\d.]+) of 50 episodes", shown)[1]) <= 500
+
+
+def test_ppo_learns_a_little():
+    shown = run("ppo.py", "--steps", "12000")
+    greedy, sampled = (float(re.search(rf"{name} ([\d.]+)", shown)[1]) for name in ("greedy", "sampled"))
+    # Random actions have a mean return of 22. What so few steps bring differs from machine to machine.
+    assert 40 <= greedy <= 500
+    assert 40 <= sampled <= 500
+    assert len((EXAMPLES / "ppo.py").read_text().splitlines()) < 100
