@@ -92,9 +92,10 @@ class Adder:
         one = version if type(version) is int else 0
         over = NOBODY
         if ring.number(lanes, (terminated, truncated), one):
-            over = np.flatnonzero(terminated | truncated)
-            following = np.delete(row_numbers(following), over)
-            behind = [np.delete(leaf, over, 0) for leaf in behind]
+            ended = terminated | truncated
+            over, runs = np.flatnonzero(ended), np.flatnonzero(~ended)
+            following = row_numbers(following)[runs]
+            behind = [leaf[runs] for leaf in behind]
         if one is not version:
             ring.columns["version"][rows] = version
         for into, leaf in zip(self._columns, leaves[2 * stored + 2 :], strict=True):

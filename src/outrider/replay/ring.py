@@ -300,19 +300,14 @@ class Ring:
 
     def clear(self) -> None:
         """Let go of all steps; serial numbers go on."""
-        self.torn, self._is_even = True, None
-        rows = self.serials() % self.rows
+        self.torn = True
         self.tails[:] = self.heads
-        self.open[:] = False
-        self._let_go(rows)
-        if self.frames is not None:
-            self.frames.firsts.drop(np.arange(self.rows))
-        self.torn = False
+        self.mend()
 
     def mend(self) -> None:
         """Make whole what a call has left half changed that was interrupted; nothing happens where none was.
 
-        Steps that had not arrived are not there; a cut that had begun is made.
+        Steps that had not arrived are not there, nor is anything of those that had to go; a cut that had begun is made.
         """
         if not self.torn:
             return

@@ -109,6 +109,8 @@ class Sparse:
         self._unknown = int(np.count_nonzero(unknown))
         self._empty(free)
         self._free = free[::-1].tolist()
+        if len(owner) > LEAST and len(used) < len(owner) // 4:
+            self._shrink(max(LEAST, 2 * len(used)))
 
     def take(self, rows: np.ndarray) -> Tree:
         """A copy of the values of `rows`, int64 [n], all of which have one: a tree [n, ...]."""
