@@ -7,6 +7,7 @@ carry checksums, and its table of contents is written last, so that a torn file 
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -21,7 +22,7 @@ from numpy.lib import format as npy
 
 from outrider.errors import ReplayError, explain
 
-__all__ = ["Reader", "Writer", "write"]
+__all__ = ["Reader", "Writer", "packed", "write"]
 
 FORMAT, VERSION = "outrider replay buffer", 1
 META = "meta.json"
@@ -48,9 +49,7 @@ def write(path: str | os.PathLike[str], fill: Callable[[Writer], dict[str, Any]]
         if not target.name or target.is_dir():
             raise IsADirectoryError(target)
         with _partial(target) as (file, partial):
-            with zipfile.ZipFile(file, "w") as archive:
-                meta = fill(Writer(archive)) | {"format": FORMAT, "format_version": VERSION}
-                archive.writestr(META, json.dumps(meta, allow_nan=False))
+            _write(file, fill)
             file.flush()
             os.fsync(file.fileno())
             if target.exists():
@@ -61,6 +60,19 @@ def write(path: str | os.PathLike[str], fill: Callable[[Writer], dict[str, Any]]
         raise _refused(
             "a place where the file can be written", found, target, "free space, or choose another"
         ) from error
+
+
+def packed(fill: Callable[[Writer], dict[str, Any]]) -> bytes:
+    """The file that `write` would write."""
+    file = io.BytesIO()
+    _write(file, fill)
+    return file.getvalue()
+
+
+def _write(file: Any, fill: Callable[[Writer], dict[str, Any]]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        meta = fill(Writer(archive)) | {"format": FORMAT, "format_version": VERSION}
+        archive.writestr(META, json.dumps(meta, allow_nan=False))
 
 
 @contextmanager
@@ -117,6 +129,9 @@ class Writer:
 class Reader:
     """Reads an archive; a context manager.
 
+    Args:
+        path: of the file, or what `packed` has returned.
+
     Attributes:
         meta: the description.
 
@@ -124,10 +139,11 @@ class Reader:
         ReplayError: there is no such file, or it is torn, foreign, or of a newer format.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path)
+    def __init__(self, path: str | os.PathLike[str] | bytes) -> None:
+        file = io.BytesIO(path) if isinstance(path, bytes) else Path(path)
+        self._path = file if isinstance(file, Path) else Path("in memory")
         try:
-            self._archive = zipfile.ZipFile(path)
+            self._archive = zipfile.ZipFile(file)
         except FileNotFoundError as error:
             raise _refused("a file", "none of that name", self._path, "look at the path") from error
         except DAMAGE as error:

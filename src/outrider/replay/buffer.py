@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 
 from outrider.dataset.spec_json import spec_from_json
-from outrider.errors import ConfigError, explain
 from outrider.records.episode import Episode
 from outrider.records.rollout import Rollout
 from outrider.records.step_spec import StepSpec
 from outrider.records.steps import Steps
 from outrider.replay.adding import Adder
-from outrider.replay.archive import Reader, write
+from outrider.replay.archive import Reader, packed, write
 from outrider.replay.archive import Writer as FileWriter
 from outrider.replay.described import describe, revive
 from outrider.replay.incoming import Writer
 from outrider.replay.locks import Lock, new_lock
 from outrider.replay.names import Names
+from outrider.replay.parts import require_spec, started
 from outrider.replay.prefetch import Batches, batches_of
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import Draws, Sampler, Uniform
-from outrider.replay.saving import describe_spec, restore_ring, write_ring
+from outrider.replay.saving import describe_spec, restore_ring, write_rows
 from outrider.replay.settings import whole_number
 from outrider.replay.sizes import require_room
 from outrider.replay.storage import Memory, Storage, storage_of
@@ -42,7 +42,7 @@ class ReplayBuffer:
     """The newest steps of every lane, each observation stored once, and samples of them.
 
     Several threads may add, sample and update at the same time: each call sees whole rows. A process that is forked
-    meanwhile gets a whole copy of its own, which draws the same samples.
+    meanwhile gets a whole copy of its own, which draws the same samples; so does one that is sent a pickle.
 
     Attributes:
         view: what a sample looks like.
@@ -85,17 +85,16 @@ class ReplayBuffer:
         self.spec = spec
         self.view = Transitions() if view is None else view
         self.sampler = Uniform() if sampler is None else sampler
-        place = storage_of(storage)
-        if not isinstance(spec, StepSpec) or not spec.num_envs:
-            raise _refused("spec", "a StepSpec of one lane or more, as `collector.spec` is", spec)
-        self._ring = Ring(spec, capacity, place)
-        self._look: Look = _started(self.view, self._ring, "gather", "view", "a view such as outrider.Transitions()")
-        if isinstance(place, Memory):
+        self._storage = storage_of(storage)
+        require_spec(spec)
+        self._ring = Ring(spec, capacity, self._storage)
+        self._look: Look = started(self.view, self._ring, "gather", "view", "a view such as outrider.Transitions()")
+        if isinstance(self._storage, Memory):
             require_room(self._ring.nbytes_with(0))
         self._ring.allocate()
         self._names = Names(self._ring)
         self._writer, self._adder = Writer(self._ring, self._names), Adder(self._ring, self._names)
-        self._draws: Draws = _started(
+        self._draws: Draws = started(
             self.sampler, self._ring, "draw", "sampler", "a sampler such as outrider.Uniform()"
         )
         # The ring knows those who listen to it, and they know the ring: nobody should have to wait for a collection of
@@ -306,26 +305,19 @@ class ReplayBuffer:
         Raises:
             ReplayError: the file cannot be written; an older one is still there then.
         """
-
-        def fill(file: FileWriter) -> dict[str, Any]:
-            write_ring(file, self._ring)
-            state = self._draws.state()
-            for name, value in state.items():
-                if isinstance(value, np.ndarray):
-                    file.array(f"draws/{name}", value)
-            return {
-                "capacity": self.capacity,
-                "spec": describe_spec(self.spec),
-                "view": describe(self.view),
-                "sampler": describe(self.sampler),
-                "draws": {name: value for name, value in state.items() if not isinstance(value, np.ndarray)},
-                "rng": self._rng.bit_generator.state,
-                "lanes": self._names.pairs,
-            }
-
         with self._lock:
             self._ring.mend()
-            write(path, fill)
+            write(path, self._fill)
+
+    def _fill(self, file: FileWriter) -> dict[str, Any]:
+        """Write all arrays to a file; return the rest."""
+        settings = {"view": describe(self.view), "sampler": describe(self.sampler), "spec": describe_spec(self.spec)}
+        return settings | {
+            "capacity": self.capacity,
+            "draws": write_rows(file, self._ring, self._draws),
+            "rng": self._rng.bit_generator.state,
+            "lanes": self._names.pairs,
+        }
 
     @classmethod
     def load(
@@ -357,14 +349,32 @@ class ReplayBuffer:
                 sampler=sampler or revive(meta["sampler"], "sampler"),
                 storage=storage,
             )
-            restore_ring(file, buffer._ring)
-            if (describe(buffer.view), describe(buffer.sampler)) == (meta["view"], meta["sampler"]):
-                buffer._draws.restore(file.arrays("draws") | meta["draws"])
-            else:
-                buffer._draws.begin()
-            buffer._rng.bit_generator.state = meta["rng"]
-            buffer._names.give(dict(meta["lanes"] or ()))
+            buffer._restore(file)
         return buffer
+
+    def _restore(self, file: Reader) -> None:
+        """Be what was written, all but what the constructor has been told."""
+        meta = file.meta
+        restore_ring(file, self._ring)
+        if (describe(self.view), describe(self.sampler)) == (meta["view"], meta["sampler"]):
+            self._draws.restore(file.arrays("draws") | meta["draws"])
+        else:
+            self._draws.begin()
+        self._rng.bit_generator.state = meta["rng"]
+        self._names.give(dict(meta["lanes"] or ()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles have all rows, and sample what the buffer would; episodes that run are cut in them."""
+        with self._lock:
+            self._ring.mend()
+            data = packed(self._fill)
+        return _unpacked, (type(self), data, self.spec, self.view, self.sampler, self._storage)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self)} of {self.capacity} steps, num_envs={self.spec.num_envs}, "
+            f"view={self.view!r}, sampler={self.sampler!r}, storage={self._storage!r}, nbytes={self.nbytes})"
+        )
 
     def check(self) -> None:
         """Verify what holds between any two calls.
@@ -378,20 +388,11 @@ class ReplayBuffer:
             self._draws.check()
 
 
-def _started(part: Any, ring: Ring, does: str, argument: str, expected: str) -> Any:
-    """A view or a sampler at work on a ring.
-
-    Raises:
-        ConfigError: it is neither, or one in the place of the other.
-    """
-    if isinstance(part, type) or not hasattr(part, "start"):
-        raise _refused(argument, expected, part)
-    started = part.start(ring)
-    if not hasattr(started, does):
-        raise _refused(argument, expected, part)
-    return started
-
-
-def _refused(argument: str, expected: str, found: object) -> ConfigError:
-    fix = "see the arguments of outrider.ReplayBuffer"
-    return ConfigError(explain(expected=expected, found=repr(found), where=f"ReplayBuffer({argument})", fix=fix))
+def _unpacked(
+    kind: type[ReplayBuffer], data: bytes, spec: StepSpec, view: View, sampler: Sampler, storage: Storage
+) -> ReplayBuffer:
+    """The buffer that `ReplayBuffer.__reduce__` has packed."""
+    with Reader(data) as file:
+        buffer = kind(file.meta["capacity"], spec, view=view, sampler=sampler, storage=storage)
+        buffer._restore(file)  # noqa: SLF001 - it is one of ours
+    return buffer

@@ -22,9 +22,10 @@ def describe(part: Any) -> dict[str, Any]:
         >>> describe(Transitions(n_step=3, gamma=0.5))["fields"]
         {'n_step': 3, 'gamma': 0.5, 'frame_stack': 1}
     """
-    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     kind = type(part)
-    plain = all(isinstance(value, PLAIN) for value in fields.values())
+    known = dataclasses.is_dataclass(kind)
+    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)} if known else {}
+    plain = known and all(isinstance(value, PLAIN) for value in fields.values())
     return {"module": kind.__module__, "class": kind.__qualname__, "fields": fields if plain else None}
 
 

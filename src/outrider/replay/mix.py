@@ -122,6 +122,10 @@ class Mix:
         """How many steps all buffers hold."""
         return sum(len(source) for source in self.sources)
 
+    def __repr__(self) -> str:
+        parts = zip(self.fractions, self.sources, strict=True)
+        return f"Mix({', '.join(f'{fraction:.4g} of {source!r}' for fraction, source in parts)})"
+
     @property
     def has_priorities(self) -> bool:
         """Whether one of the samplers has priorities."""

@@ -16,11 +16,12 @@ from outrider.records.step_spec import StepSpec
 from outrider.replay.archive import Reader, Writer
 from outrider.replay.columns import column_specs
 from outrider.replay.ring import Ring
+from outrider.replay.samplers import Draws
 from outrider.replay.sparse import UNKNOWN
 from outrider.spec import LeafSpec, RaggedSpec
 from outrider.values import objects
 
-__all__ = ["describe_spec", "restore_ring", "write_ring"]
+__all__ = ["describe_spec", "restore_ring", "write_rows"]
 
 
 def describe_spec(spec: StepSpec) -> dict[str, Any]:
@@ -31,7 +32,19 @@ def describe_spec(spec: StepSpec) -> dict[str, Any]:
         return spec_to_json(replace(spec, observation_space=None, action_space=None))
 
 
-def write_ring(writer: Writer, ring: Ring) -> None:
+def write_rows(writer: Writer, ring: Ring, draws: Draws) -> dict[str, Any]:
+    """Write a ring, and the arrays of the state of a sampler; return the rest of this state."""
+    _write_ring(writer, ring)
+    rest = {}
+    for name, value in draws.state().items():
+        if isinstance(value, np.ndarray):
+            writer.array(f"draws/{name}", value)
+        else:
+            rest[name] = value
+    return rest
+
+
+def _write_ring(writer: Writer, ring: Ring) -> None:
     """Write all rows that have been in use, and where each lane stands."""
     used = min(ring.rows, (int(ring.heads.max()) + 1) * ring.num_envs)
     for name, spec, leaf in _leaves(ring):
