@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.kernels import uniforms
+from outrider.kernels import normals, uniforms
 
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -92,3 +92,24 @@ def test_no_two_of_a_run_are_equal():
     lanes, steps = (axis.reshape(-1) for axis in np.meshgrid(np.arange(300), np.arange(300)))
     values = np.concatenate([draw(key, lanes, steps, 2).reshape(-1) for key in range(3)])
     assert len(np.unique(values)) == len(values)
+
+
+# -- normal numbers ----------------------------------------------------------------------------------------------------
+
+
+@given(key=st.integers(0, MASK), lane=st.integers(0, 10**6), step=st.integers(0, 10**9), k=st.integers(0, 3))
+def test_normals_are_those_of_box_and_muller(key, lane, step, k):
+    uniform = np.array(reference(key, lane, step, 2 * k)).reshape(k, 2)
+    expected = np.sqrt(-2 * np.log1p(-uniform[:, 0])) * np.cos(2 * np.pi * uniform[:, 1])
+    found = normals(np.uint64(key), np.array([lane]), np.array([step]), k)
+    np.testing.assert_allclose(found, expected.reshape(1, k), rtol=1e-13, atol=1e-13)
+
+
+def test_normals_are_normal_and_unrelated():
+    drawn = normals(np.uint64(3), np.arange(30_000), np.zeros(30_000, np.int64), 2)
+    edges = np.array([-1.2815515655, -0.5244005127, 0.0, 0.5244005127, 1.2815515655])  # quantiles .1 .3 .5 .7 .9
+    counts = np.histogram(drawn, [-np.inf, *edges, np.inf])[0]
+    expected = 60_000 * np.array([0.1, 0.2, 0.2, 0.2, 0.2, 0.1])
+    assert ((counts - expected) ** 2 / expected).sum() < 20.5  # 5 degrees of freedom, p = 0.001
+    for first, second in ((drawn[:, 0], drawn[:, 1]), (drawn[1:, 0], drawn[:-1, 0]), (drawn[1:, 0], drawn[:-1, 1])):
+        assert abs(np.corrcoef(first, second)[0, 1]) < 0.03

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import outrider
 from outrider import tree
 from outrider.errors import ConfigError, PolicyError
 from outrider.policies.base import Context
@@ -457,3 +458,77 @@ def test_flags_that_a_modules_own_train_changes_are_restored(mode):
     with TorchPolicy(module, mode=mode).session():
         assert not next(module.children()).training
     assert all(flags(module))
+
+
+# -- without chance ----------------------------------------------------------------------------------------------------
+
+
+class Sampling(nn.Module):
+    """Draws an action by its weights; the likeliest one without chance."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+        self.drop = nn.Dropout()
+
+    def forward(self, obs):
+        logits = self.head(obs)
+        action = torch.distributions.Categorical(logits=logits).sample()
+        return {"action": action, "logits": logits}
+
+    def deterministic(self, obs):
+        logits = self.drop(self.head(obs))
+        return {"action": logits.argmax(-1), "logits": logits}
+
+
+def test_deterministic_calls_the_method_of_that_name_with_the_same_weights():
+    module = Sampling()
+    policy = TorchPolicy(module, pad=True)
+    policy.actions = "index"
+    greedy = policy.deterministic()
+    assert greedy.actions == "index"
+    obs = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    for _ in range(2):
+        drawn, chosen = (one.act(obs.copy(), None, Context.start(200)) for one in (policy, greedy))
+        expected = (obs @ module.head.weight.detach().numpy().T + module.head.bias.detach().numpy()).argmax(-1)
+        np.testing.assert_array_equal(chosen["action"], expected)
+        assert (drawn["action"] != expected).any()
+        assert module.training
+        policy.load({name: -value for name, value in module.state_dict().items()})
+    assert len(greedy.act(obs[:1], None, Context.start(1))["action"]) == 1
+
+
+class Alike(nn.Module):
+    """Recurrent, and without chance anyhow."""
+
+    def initial_state(self, n):
+        return torch.zeros(n, 2)
+
+    def forward(self, obs, state):
+        return {"action": (obs[:, 0] > 0).long(), "state": state + 1}
+
+    deterministic = forward
+
+
+def test_a_recurrent_module_without_chance_says_so():
+    policy = TorchPolicy(Alike()).deterministic()
+    output = policy.act(np.ones((3, 1), np.float32), policy.initial_state(3), Context.start(3))
+    assert output["action"].tolist() == [1, 1, 1]
+    assert (output["state"] == 1).all()
+
+
+def test_a_module_that_does_not_say_is_refused():
+    with pytest.raises(PolicyError, match=r"Linear, which has none.*deterministic = forward"):
+        TorchPolicy(nn.Linear(4, 2)).deterministic()
+
+
+def test_exploration_around_a_module():
+    policy = outrider.EpsilonGreedy(TorchPolicy(Alike()), 0.5)
+    with (
+        outrider.make_vec("CartPole-v1", 4, backend=outrider.Inline()) as envs,
+        outrider.Collector(envs, policy, seed=0) as collector,
+    ):
+        rollout = collector.rollout(50)
+        outrider.evaluate(envs, policy.deterministic(), 4, seed=0)
+    np.testing.assert_array_equal(rollout.state[:50, :, 0], rollout.step)
+    assert 0.1 < (rollout.action != (rollout.obs[:50, :, 0] > 0)).mean() < 0.4
