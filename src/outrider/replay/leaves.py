@@ -78,7 +78,7 @@ class Leaves:
         try:
             leaves = tree.leaves(tree.map(lambda _, leaf: leaf, self._specs, batch))
         except SpecError as error:
-            msg = f"{where}: {error}"
+            msg = f"{where}: {error}. To fix it: pass what the spec declares, by its keys."
             raise SpecError(msg) from None
         pairs = zip(tree.items(self._specs), leaves, strict=True)
         made = [as_array(leaf, spec, f"{where} at '{path}'" if path else where) for (path, spec), leaf in pairs]

@@ -56,10 +56,11 @@ class Names:
             return {}
         taken, count = set(self._lanes.values()), self._ring.num_envs
         if len(taken) + len(new) > count:
+            every = [*self._lanes, *new]
             raise ConfigError(
                 explain(
                     expected=f"at most {count} different env_id, as there are lanes",
-                    found=f"{len(taken) + len(new)}: {', '.join(map(str, [*self._lanes, *new][:10]))}, ...",
+                    found=f"{len(every)}: {', '.join(map(str, every[:10]))}{', and so on' if len(every) > 10 else ''}",
                     where=where,
                     fix="make the buffer with a spec of as many lanes (num_envs) as there are env_id",
                 )
