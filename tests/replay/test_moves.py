@@ -121,6 +121,31 @@ def test_where_runs_begin(some):
     assert some.records["run"].tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("objectives", (None, 2))
+def test_records_of_a_block(some, objectives):
+    rng, length = some.rng, int(some.shares.min())
+    some.heads[:], shape = some.heads[0], (length, some.count)
+    names = "terminated", "truncated", "cut", "episode_id", "step", "version"
+    columns = [*(rng.random((3, *shape)) < 0.2), *rng.integers(0, 1 << 40, (3, *shape))]
+    reward = rng.random(shape if objectives is None else (*shape, objectives))
+    dtype = [(name, some.records.dtype[name]) for name in some.records.dtype.names if name != "reward"]
+    records = np.zeros(some.rows, np.dtype([("reward", "f8", reward.shape[2:]), *dtype], align=True))
+    for name, _ in dtype:
+        records[name] = some.records[name]
+    expected = records.copy()
+    for lane in range(some.count):
+        begin = records["run"][some.row(lane, some.heads[lane] - 1)] if some.open[lane] else some.heads[lane]
+        for t in range(length):
+            row = expected[some.row(lane, some.heads[lane] + t)]
+            row["reward"], row["run"] = reward[t, lane], begin
+            for name, column in zip(names, columns, strict=True):
+                row[name] = column[t, lane]
+            if row["terminated"] or row["truncated"] or row["cut"]:
+                begin = some.heads[lane] + t + 1
+    moves.put_records(some.stand, records, reward, tuple(columns[:3]), tuple(columns[3:]))
+    assert (records == expected).all()
+
+
 def test_lanes_move_on(some):
     heads, running = some.heads.copy(), some.open.copy()
     heads[some.lanes] += some.counts

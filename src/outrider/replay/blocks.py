@@ -16,7 +16,10 @@ from outrider.tree import Tree
 
 __all__ = ["PER_STEP", "Blocks", "require_joined"]
 
-PER_STEP = ("action", "reward", "extras", "info", *FLAGS, *NUMBERS)
+APART = ("action", "extras", "info")
+TOGETHER = ("reward", *FLAGS, *NUMBERS)
+PER_STEP = (*APART, *TOGETHER)
+"""The columns of steps: those in arrays of their own, and those in records."""
 
 WHERE = "extend(Rollout)"
 
@@ -33,7 +36,7 @@ class Blocks:
         self._depth = ring.rows // ring.num_envs
         self._columns, self._obs, self._obs_info = (
             [self._by_time(leaf) for leaf in tree.leaves(leaves)]
-            for leaves in (tuple(ring.columns[name] for name in PER_STEP), ring.obs, ring.columns["obs_info"])
+            for leaves in (tuple(ring.columns[name] for name in APART), ring.obs, ring.columns["obs_info"])
         )
 
     def _by_time(self, leaf: Any) -> tuple[Any, int]:
@@ -76,10 +79,11 @@ class Blocks:
         ring.make_room(everyone, each)
         start = ring.start
         position = start // ring.num_envs
-        self._copy(self._columns, columns, position, length)
+        apart, together = columns[: -len(TOGETHER)], columns[-len(TOGETHER) :]
+        self._copy(self._columns, apart, position, length)
         self._copy(self._obs_info, [leaf[:length] for leaf in obs_info], position, length)
         self._copy(self._obs, obs, position, length + 1)
-        ring.number_runs(everyone, each)
+        ring.put_records(together)
         if ring.frames is not None:
             # Segments begin where nothing runs, and behind each end but that of the last step.
             fresh = np.flatnonzero(np.concatenate([~ring.open, rollout.ended[:-1].reshape(-1)]))

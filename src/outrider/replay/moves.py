@@ -10,8 +10,21 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
-__all__ = ["APART", "BROKEN", "WHOLE", "arrive", "kind_of_block", "let_go", "number", "plain", "rows_ahead", "runs"]
+__all__ = [
+    "APART",
+    "BROKEN",
+    "WHOLE",
+    "arrive",
+    "kind_of_block",
+    "let_go",
+    "number",
+    "plain",
+    "put_records",
+    "rows_ahead",
+    "runs",
+]
 
 LANE_BITS = 32
 """Episode ids are those of collectors: the ordinal of the episode in its lane, shifted by this, plus the lane."""
@@ -79,12 +92,18 @@ def rows_ahead(lanes: Any, counts: Any, positions: Any, rows: int) -> Any:
     Returns:
         int64 [m].
     """
-    found = np.empty(counts.sum(), np.int64)
+    count = len(positions)
+    found, following = np.empty(counts.sum(), np.int64), np.empty(len(lanes), np.int64)
+    for i in range(len(lanes)):
+        following[i] = (positions[lanes[i]] * count + lanes[i]) % rows
     at = 0
     for offset in range(counts.max()):
         for i in range(len(lanes)):
             if offset < counts[i]:
-                found[at] = ((positions[lanes[i]] + offset) * len(positions) + lanes[i]) % rows
+                # A division for each row would cost more than all else.
+                row = following[i]
+                following[i] = row + count if row + count < rows else row + count - rows
+                found[at] = row
                 at += 1
     return found
 
@@ -163,6 +182,54 @@ def runs(lanes: Any, counts: Any, stand: tuple[Any, Any], records: Any) -> None:
             if record.terminated or record.truncated or record.cut:
                 begin = position + 1
             row = row + count if row + count < rows else row + count - rows
+
+
+def _set_reward(record: Any, rewards: Any, t: Any, n: Any) -> None:
+    """Write reward [t, n] to a record: compiled for rewards that are numbers and for vectors."""
+
+
+@overload(_set_reward)  # type: ignore[untyped-decorator,unused-ignore]
+def _set_reward_of(record: Any, rewards: Any, t: Any, n: Any) -> Any:  # noqa: ARG001 - the names must be those
+    def number(record: Any, rewards: Any, t: Any, n: Any) -> None:
+        record.reward = rewards[t, n]
+
+    def vector(record: Any, rewards: Any, t: Any, n: Any) -> None:
+        for objective in range(rewards.shape[2]):
+            record.reward[objective] = rewards[t, n, objective]
+
+    return number if rewards.ndim == 2 else vector
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def put_records(
+    stand: tuple[Any, Any], records: Any, reward: Any, flags: tuple[Any, ...], numbers: tuple[Any, ...]
+) -> None:
+    """Write the records of the next steps of all lanes, which stand together, and where their runs began.
+
+    Args:
+        stand: (heads, open), int64 and bool [N].
+        records: [rows], as `outrider.replay.columns` has them.
+        reward: float64 [T, N], or [T, N, objectives].
+        flags: (terminated, truncated, cut), bool [T, N] each.
+        numbers: (episode_id, step, version), int64 [T, N] each.
+    """
+    heads, open_ = stand
+    count, rows, head = len(heads), len(records), heads[0]
+    row = head * count % rows
+    begins = np.full(count, head)
+    for n in range(count):
+        if open_[n]:
+            begins[n] = records[row - count + n if row >= count else row - count + n + rows].run
+    for t in range(len(reward)):
+        for n in range(count):
+            record = records[row]
+            _set_reward(record, reward, t, n)
+            record.terminated, record.truncated, record.cut = flags[0][t, n], flags[1][t, n], flags[2][t, n]
+            record.episode_id, record.step, record.version = numbers[0][t, n], numbers[1][t, n], numbers[2][t, n]
+            record.run = begins[n]
+            if record.terminated or record.truncated or record.cut:
+                begins[n] = head + t + 1
+            row = row + 1 if row + 1 < rows else 0
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -275,6 +275,11 @@ class Ring:
         ended: int = self._moves.number(lanes, self._stand, self.records, ends, version)
         return ended
 
+    def put_records(self, columns: list[np.ndarray]) -> None:
+        """Write reward, flags and numbers, [T, N, ...], of the next steps of all lanes, which stand together."""
+        reward, *others = map(self._moves.plain, columns)
+        self._moves.put_records(self._stand, self.records, reward, tuple(others[:3]), tuple(others[3:]))
+
     def number_runs(self, lanes: np.ndarray, counts: np.ndarray) -> None:
         """Write where the runs of the next steps began, once their ends are written. See `moves.runs`."""
         self._moves.runs(lanes, counts, self._stand, self.records)
