@@ -65,13 +65,22 @@ SOURCES = {
 }
 
 
+PACES = {
+    "threads": lambda: outrider.make_vec(outrider.Envs(factories()), backend=outrider.Threads(workers=2, wait_for=1)),
+    "processes": lambda: outrider.make_vec(
+        outrider.Envs(factories()), backend=outrider.Processes(workers=2, wait_for=1)
+    ),
+}
+"""Lanes at their own pace: the policy decides for one to four of them."""
+
+
 def collected(kind, source="same-step", desynchronise=0):
     """The module, and the second rollout of 24 steps of 4 lanes, which begins in the middle of episodes."""
     torch.manual_seed(1)
     module = Recurrent(kind)
     policy = TorchPolicy(module, state_axis=0 if kind == "dict" else 1)
     options = outrider.CollectOptions(desynchronise=desynchronise)
-    with SOURCES[source]() as envs, outrider.Collector(envs, policy, seed=0, options=options) as collector:
+    with (SOURCES | PACES)[source]() as envs, outrider.Collector(envs, policy, seed=0, options=options) as collector:
         collector.rollout(11)
         return module, collector.rollout(24)
 
@@ -95,6 +104,13 @@ def test_outputs_are_those_of_collection(kind, source):
     for length in (24, 8, 1):
         for batch in data.sequence_minibatches(4, length=length, epochs=2, seed=0):
             assert_replayed(module, batch)
+
+
+@pytest.mark.parametrize("source", tuple(PACES))
+def test_lanes_may_have_gone_at_their_own_pace(source):
+    module, rollout = collected("GRU", source)
+    for batch in rollout.torch().sequence_minibatches(4, length=12, seed=0):
+        assert_replayed(module, batch)
 
 
 def test_episodes_that_were_cut_begin_anew():
