@@ -90,7 +90,7 @@ def _check_leaf(space: gym.Space[Any], action: Tree, n: int, convention: ActionC
 
 
 def _fits(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    return _kind(found) == _kind(wanted) or bool(np.can_cast(found, wanted, "safe"))
+    return found == wanted or _kind(found) == _kind(wanted) or bool(np.can_cast(found, wanted, "safe"))
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
