@@ -134,6 +134,14 @@ def test_to_the_bit_the_same_after_other_runs():
             act(policy, context([0, 5], [2, 1], [2, 1]))
 
 
+def test_runs_of_other_seeds_that_go_side_by_side_are_not_mixed():
+    policy, alone = ou(), (ou(), ou())
+    for t in range(10):
+        for seed in (0, 1):
+            ctx = context([0, 1], [t, t], [t, t], seed=seed)
+            np.testing.assert_array_equal(act(policy, ctx), act(alone[seed], ctx))
+
+
 def test_a_reset_touches_only_its_lane():
     policy, undisturbed = ou(), ou()
     for t in range(10):
