@@ -12,6 +12,7 @@ import numpy as np
 
 from outrider import tree
 from outrider.collect.actions import ActionMap, ActionMapName, LeafMap
+from outrider.collect.infos import info_specs
 from outrider.collect.stand_in import StandIn
 from outrider.collect.stats import Recorder
 from outrider.collect.tape import Tape, column_specs
@@ -273,6 +274,7 @@ class Decider:
             action_space=envs.single_action_space,
             env_name=envs.name,
             reward=self._store.frame.rows.specs["reward"],
+            **info_specs(self._tape.infos, self._tape.obs_infos),
         )
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from outrider.errors import SpecError, explain
+from outrider.records.step_spec import StepSpec
+from outrider.spec import LeafSpec
 
-__all__ = ["InfoTable"]
+__all__ = ["InfoTable", "info_specs"]
+
+NUMBER, MASK = LeafSpec((), np.float64), LeafSpec((), np.bool_)
+"""What a key is taken to be that was never seen, and its mask."""
 
 
 class InfoTable:
@@ -68,7 +74,7 @@ class InfoTable:
         found: dict[str, np.ndarray] = {}
         flat = rows.reshape(-1).tolist()
         for key, values in self._values.items():
-            dtype, shape = self._known.get(key, (np.dtype(np.float64), ()))
+            dtype, shape = self._known.get(key, (NUMBER.dtype, NUMBER.shape))
             column, mask = np.zeros((len(flat), *shape), dtype), np.zeros(len(flat), np.bool_)
             for index, row in enumerate(flat):
                 if row in values:
@@ -85,6 +91,15 @@ class InfoTable:
     def known(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         """Dtype and shape of the keys that were seen."""
         return dict(self._known)
+
+    def specs(self, others: Mapping[str, LeafSpec]) -> dict[str, LeafSpec]:
+        """Specs of the columns, masks included: of keys that were seen, else those of `others`, else a number."""
+        found: dict[str, LeafSpec] = {}
+        for key in self._values:
+            own = LeafSpec(self._known[key][1], self._known[key][0]) if key in self._known else None
+            found[key] = own or others.get(key, NUMBER)
+            found[f"_{key}"] = MASK
+        return found
 
     def learn(self, known: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> None:
         """Take over what another table has seen.
@@ -112,3 +127,9 @@ class InfoTable:
             for row in [row for row in values if start <= row < stop]:
                 taken.setdefault(row, {})[key] = values.pop(row)
         return list(taken.items())
+
+
+def info_specs(infos: InfoTable, obs_infos: InfoTable, known: StepSpec | None = None) -> dict[str, dict[str, LeafSpec]]:
+    """Specs of the columns "info" and "obs_info", as far as values have been seen: of one, of the other, or `known`."""
+    info, obs_info = ({}, {}) if known is None else (known.info, known.obs_info)
+    return {"info": infos.specs(obs_infos.specs(info)), "obs_info": obs_infos.specs(infos.specs(obs_info))}

@@ -197,6 +197,7 @@ class BaseCollector(ABC):
         """Shapes and dtypes of the rows, spaces and number of lanes.
 
         Reading it for the first time makes the first reset and the first decision; both are kept for the first step.
+        Of infos it says what is known by now: a key that has not come yet is taken to be a number.
         """
         self._check_open()
         return self._spec()

@@ -11,6 +11,7 @@ from typing import Any
 import cloudpickle
 
 from outrider.collect.actions import ActionMapName, check_action_map
+from outrider.collect.infos import info_specs
 from outrider.collect.interface import BaseCollector
 from outrider.collect.order import in_order
 from outrider.collect.parallel_worker import Assignment, Happened, PolicyFactory
@@ -144,7 +145,8 @@ class ParallelCollector(BaseCollector):
             answers = self._ask("spec", "spec")
             self._record([some for _, some in answers], perf_counter() - began)
             self._known_spec = dataclasses.replace(answers[0][0], num_envs=self.num_envs, env_name=self._name)
-        return self._known_spec
+        infos = info_specs(self._tape.infos, self._tape.obs_infos, self._known_spec)
+        return dataclasses.replace(self._known_spec, **infos)
 
     def _load(self, weights: Tree) -> int:
         self._version = max(self._ask("published", "publish", weights))

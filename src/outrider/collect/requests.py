@@ -82,6 +82,18 @@ def check_rows(expected: StepSpec, found: StepSpec) -> None:
                     fix="make the buffer with `collector.new_replay(capacity)`",
                 )
             )
+    for name in ("info", "obs_info"):
+        missing = getattr(expected, name).keys() - getattr(found, name).keys()
+        if missing:
+            keys = ", ".join(sorted(key for key in missing if not key.startswith("_")))
+            raise ConfigError(
+                explain(
+                    expected=f"rows with {name} = {keys}, which the buffer has columns for",
+                    found=f"{sorted(getattr(found, name))}",
+                    where="fill(replay, count)",
+                    fix="ask the environments for them with info_keys=, or make the buffer without",
+                )
+            )
 
 
 def check_open(*, closed: bool) -> None:

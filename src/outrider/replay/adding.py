@@ -43,6 +43,12 @@ class Adder:
     def __init__(self, ring: Ring, names: Names) -> None:
         self._ring = ring
         self._names = names
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know what the rows of the ring look like."""
+        ring = self._ring
+        self._spec = ring.spec
         spec, columns = ring.spec, {name: getattr(ring.spec, name) for name in COLUMNS}
         ends = {"terminated": FLAG, "truncated": FLAG}
         self._given = Leaves({"obs": spec.obs, "next_obs": spec.obs, **ends, **columns})
@@ -64,6 +70,8 @@ class Adder:
             ConfigError: the lanes are none.
         """
         ring = self._ring
+        if self._spec is not ring.spec:
+            self._begin()
         lanes, new = (ring.everyone, self._names.rest()) if env_id is None else self._lanes(env_id)
         count = len(lanes)
         leaves = self._given.found(given, (count,))

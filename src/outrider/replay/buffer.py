@@ -82,14 +82,13 @@ class ReplayBuffer:
         storage: Storage | str = "memory",
         seed: int | None = None,
     ) -> None:
-        self.spec = spec
         self.view = Transitions() if view is None else view
         self.sampler = Uniform() if sampler is None else sampler
-        self._storage = storage_of(storage)
+        place = storage_of(storage)
         require_spec(spec)
-        self._ring = Ring(spec, capacity, self._storage)
+        self._ring = Ring(spec, capacity, place)
         self._look: Look = started(self.view, self._ring, "gather", "view", "a view such as outrider.Transitions()")
-        if isinstance(self._storage, Memory):
+        if isinstance(place, Memory):
             require_room(self._ring.nbytes_with(0))
         self._ring.allocate()
         self._names = Names(self._ring)
@@ -103,6 +102,11 @@ class ReplayBuffer:
         self._rng = np.random.default_rng(resolve_seed(seed))
         self._lock = new_lock()
         self.clears = 0
+
+    @property
+    def spec(self) -> StepSpec:
+        """What a step looks like; infos, as they are known by now."""
+        return self._ring.spec
 
     def __len__(self) -> int:
         """How many steps it holds."""
@@ -132,8 +136,8 @@ class ReplayBuffer:
         """Add all steps of a record, copied; return how many.
 
         Steps of a lane that do not continue what came before them cut the episode there, also within a record.
-        Rows that are not valid are left out, and so are infos that the spec has not (that of a collector has none:
-        `StepSpec.of(rollout)` has those of the rollout).
+        Rows that are not valid are left out, and so are infos that the spec has not. Those that it has take the dtype
+        and the shape of their first values, and are promoted without loss from then on, as in rollouts.
 
         The first steps of each `env_id` give it a lane: that of its own number, if there is one and it is free.
 
@@ -185,10 +189,8 @@ class ReplayBuffer:
             ConfigError: `env_id` names a lane twice, or there are not so many.
 
         Example:
-            >>> from outrider.records import StepSpec
-            >>> from outrider.spec import LeafSpec
-            >>> spec = StepSpec(obs=LeafSpec((3,), np.dtype("f4")), action=LeafSpec((), np.dtype("i8")), num_envs=2)
-            >>> replay = ReplayBuffer(100, spec)
+            >>> from outrider import LeafSpec
+            >>> replay = ReplayBuffer(100, StepSpec(obs=LeafSpec((3,), "f4"), action=LeafSpec((), "i8"), num_envs=2))
             >>> obs, flags = np.zeros((2, 3), np.float32), np.zeros(2, bool)
             >>> action, reward = np.zeros(2, int), np.ones(2)
             >>> replay.add(obs=obs, action=action, reward=reward, next_obs=obs, terminated=flags, truncated=flags)
@@ -285,11 +287,10 @@ class ReplayBuffer:
             ConfigError: at once, if one of the numbers is none.
 
         Example:
-            >>> from outrider.records import Rollout, StepSpec
-            >>> from outrider.spec import LeafSpec
-            >>> spec = StepSpec(obs=LeafSpec((3,), np.dtype("f4")), action=LeafSpec((), np.dtype("i8")), num_envs=2)
+            >>> from outrider import LeafSpec
+            >>> spec = StepSpec(obs=LeafSpec((3,), "f4"), action=LeafSpec((), "i8"), num_envs=2)
             >>> replay = ReplayBuffer(100, spec)
-            >>> added = replay.extend(Rollout.zeros(spec, 20))
+            >>> added = replay.extend(spec.zeros(20))
             >>> with replay.batches(8) as batches:
             ...     next(batches).obs.shape
             (8, 3)
@@ -368,12 +369,12 @@ class ReplayBuffer:
         with self._lock:
             self._ring.mend()
             data = packed(self._fill)
-        return _unpacked, (type(self), data, self.spec, self.view, self.sampler, self._storage)
+        return _unpacked, (type(self), data, self.spec, self.view, self.sampler, self._ring.storage)
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({len(self)} of {self.capacity} steps, num_envs={self.spec.num_envs}, "
-            f"view={self.view!r}, sampler={self.sampler!r}, storage={self._storage!r}, nbytes={self.nbytes})"
+            f"view={self.view!r}, sampler={self.sampler!r}, storage={self._ring.storage!r}, nbytes={self.nbytes})"
         )
 
     def check(self) -> None:

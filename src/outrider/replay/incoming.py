@@ -15,6 +15,7 @@ from outrider.records.rollout import Rollout
 from outrider.records.steps import Steps
 from outrider.replay.blocks import Blocks
 from outrider.replay.checking import Checks, require_arrays
+from outrider.replay.infos import Record, settled
 from outrider.replay.names import Names
 from outrider.replay.ring import Ring
 from outrider.replay.rows import Rows
@@ -36,7 +37,20 @@ class Writer:
     def __init__(self, ring: Ring, names: Names) -> None:
         self._ring = ring
         self._names = names
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know what the rows of the ring look like."""
+        ring = self._ring
+        self._spec = ring.spec
         self._checks, self._blocks, self._rows = Checks(ring), Blocks(ring), Rows(ring)
+
+    def _settled(self, record: Record) -> Record:
+        """The record with infos as the ring has columns for them, which may have become others."""
+        found = settled(self._ring, record)
+        if self._spec is not self._ring.spec:
+            self._begin()
+        return found
 
     def extend(self, record: Rollout | Steps | Episode | Sequence[Episode]) -> int:
         """Write all steps of a record; return how many.
@@ -51,12 +65,12 @@ class Writer:
         if isinstance(record, Steps):
             require_arrays(record, where, 1)
             record.check()
-            return self._steps(record, where)
+            return self._steps(self._settled(record), where)
         if isinstance(record, (Episode, Episodes)):
             require_arrays(record, where, 1)
             episodes = record.segments()
             episodes.check()
-            return self._steps(episodes.flatten(), where)
+            return self._steps(self._settled(episodes).flatten(), where)
         if _are_episodes(record):
             pieces = (record[start : start + PIECE] for start in range(0, len(record), PIECE))
             return sum(self.extend(Episodes.concatenate([one.segments() for one in piece])) for piece in pieces)
@@ -71,6 +85,7 @@ class Writer:
 
     def _rollout(self, rollout: Rollout, where: str) -> int:
         require_arrays(rollout, where, 2)
+        rollout = self._settled(rollout)
         leaves, is_whole = self._checks.rollout(rollout)
         lanes, new = self._names.find(rollout.env_id, where)
         if lanes is not self._ring.everyone and len(np.unique(lanes)) < len(lanes):

@@ -19,6 +19,7 @@ from outrider.replay.prioritized import checked_priorities, checked_values
 from outrider.replay.samplers import no_priorities
 from outrider.replay.settings import whole_number
 from outrider.replay.views import View
+from outrider.spec import LeafSpec
 
 __all__ = ["Mix", "Source"]
 
@@ -102,9 +103,8 @@ class Mix:
     def __init__(self, sources: Sequence[Source], fractions: Sequence[float]) -> None:
         self.sources = tuple(sources)
         self.fractions = _checked_fractions(fractions, len(self.sources))
-        self.spec, self.view = self.sources[0].spec, self.sources[0].view
-        for number, source in enumerate(self.sources[1:], 1):
-            _check_same(self.sources[0], source, number)
+        self.view = self.sources[0].view
+        self._require_alike()
         self.shift = 8 + max(getattr(source, "shift", SERIAL_BITS - 8) for source in self.sources)
         if self.shift > MOST_BITS or len(self.sources) > 1 << 7:
             raise ConfigError(
@@ -127,6 +127,11 @@ class Mix:
         return f"Mix({', '.join(f'{fraction:.4g} of {source!r}' for fraction, source in parts)})"
 
     @property
+    def spec(self) -> StepSpec:
+        """What a step looks like; the number of lanes is that of the first buffer."""
+        return self.sources[0].spec
+
+    @property
     def has_priorities(self) -> bool:
         """Whether one of the samplers has priorities."""
         return any(source.has_priorities for source in self.sources)
@@ -144,7 +149,25 @@ class Mix:
             shares = self._shares(count)
             batches = [self._draw(number, int(share)) for number, share in enumerate(shares) if share]
             self._given += shares
-        return batches[0] if len(batches) == 1 else type(batches[0]).concatenate(batches)
+            return batches[0] if len(batches) == 1 else self._joined(batches)
+
+    def _joined(self, batches: list[Any]) -> Any:
+        try:
+            return type(batches[0]).concatenate(batches)
+        except (TypeError, ValueError):
+            # Columns of infos may have become others since.
+            self._require_alike()
+            raise
+
+    def _require_alike(self) -> None:
+        """Verify that all sources have batches of the same structure.
+
+        Raises:
+            ConfigError: views differ.
+            SpecError: columns do.
+        """
+        for number, source in enumerate(self.sources[1:], 1):
+            _check_same(self.sources[0], source, number)
 
     def batches(self, size: int, *, prefetch: int = 2, device: Any = None) -> Batches:
         """An endless iterator over samples, assembled ahead in a thread; see `ReplayBuffer.batches`.
@@ -311,7 +334,7 @@ def _check_same(first: Source, other: Source, number: int) -> None:
     for column in COLUMNS:
         expected, found = (dict(tree.items(getattr(source.spec, column), column)) for source in (first, other))
         for path in {**expected, **found}:
-            if expected.get(path) != found.get(path):
+            if not _are_alike(column, expected.get(path), found.get(path)):
                 raise SpecError(
                     explain(
                         expected=f"{expected.get(path, 'nothing')} as in source 0",
@@ -320,3 +343,10 @@ def _check_same(first: Source, other: Source, number: int) -> None:
                         fix="make the buffers with the same columns; StepSpec says what they are",
                     )
                 )
+
+
+def _are_alike(column: str, one: LeafSpec | None, other: LeafSpec | None) -> bool:
+    """Whether leaves can be joined: those of infos may have to be promoted."""
+    if column not in ("info", "obs_info") or one is None or other is None:
+        return one == other
+    return one.shape == other.shape and (one.dtype.kind == "U") == (other.dtype.kind == "U")

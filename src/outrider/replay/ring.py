@@ -41,7 +41,7 @@ class Ring:
     """Steps of N lanes: each lane keeps its newest ones, as many as its share of the capacity.
 
     Attributes:
-        spec: what a step looks like.
+        spec, storage: what a step looks like, and what makes the arrays.
         num_envs: the number of lanes N.
         capacity: how many steps it holds at most.
         rows: how many rows there are; more than the capacity by the observations behind the newest steps.
@@ -84,7 +84,7 @@ class Ring:
         self.states: States | None = None
         self._stride: int | None = None
         self.may_begin: Callable[[np.ndarray], np.ndarray] | None = None
-        self._storage = storage
+        self.storage = storage
         self.tables: dict[str, Sparse] = {}
         self.heads, self.tails = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.open = np.zeros(count, np.bool_)
@@ -162,19 +162,19 @@ class Ring:
 
     def allocate(self) -> None:
         """Make the arrays, once views have asked for all that they need."""
-        self.columns, self.records = allocate_columns(self._storage, self.spec, self.rows)
-        self.obs = allocate(self._storage, self.obs_specs, self.rows)
+        self.columns, self.records = allocate_columns(self.storage, self.spec, self.rows)
+        self.obs = allocate(self.storage, self.obs_specs, self.rows)
         self.obs_leaves = tree.leaves(self.obs)
         self._moves = importlib.import_module("outrider.replay.moves")
-        self.finals = self.tables["finals"] = Sparse(self.obs_specs, self.records[FINAL], self._storage)
+        self.finals = self.tables["finals"] = Sparse(self.obs_specs, self.records[FINAL], self.storage)
         if self.frames is not None:
-            self.tables["firsts"] = self.frames.allocate(self.rows, self._storage)
+            self.tables["firsts"] = self.frames.allocate(self.rows, self.storage)
         if self._stride is not None:
             self._add_states(self._stride)
 
     def _add_states(self, stride: int) -> None:
         # The name is that in files, of which one with another stride has other states.
-        table = self.tables[f"states{stride}"] = Sparse(self.spec.state, np.empty(self.rows, np.int32), self._storage)
+        table = self.tables[f"states{stride}"] = Sparse(self.spec.state, np.empty(self.rows, np.int32), self.storage)
         self.states = States(table, stride)
 
     @property

@@ -95,8 +95,7 @@ class SequenceLook:
     def __init__(self, ring: Ring, view: Sequences) -> None:
         self._ring = ring
         self._view = view
-        self._specs = column_specs(ring.spec)
-        self._names = [name for name in PER_STEP if name not in OPTIONAL or self._specs[name]]
+        self._names = [name for name in PER_STEP if name not in OPTIONAL or getattr(ring.spec, name)]
         self._least = view.burn_in + 1 if view.pad else view.length
         _require_reachable(self._least, ring)
         self._runs = importlib.import_module("outrider.replay.runs")
@@ -130,7 +129,8 @@ class SequenceLook:
         obs = observations(ring, index)
         if is_short:
             blank(obs, ring.spec.obs, np.flatnonzero(np.arange(view.length + 1)[:, None] > lengths), 2)
-            blank(taken, {name: self._specs[name] for name in taken}, np.flatnonzero(~marks[0]), 2)
+            specs = column_specs(ring.spec)
+            blank(taken, {name: specs[name] for name in taken}, np.flatnonzero(~marks[0]), 2)
         if ring.finals.has_unknown:
             last = (serials + (lengths - 1) * ring.num_envs) % ring.rows
             unknown = np.flatnonzero(ring.finals.at[last] == UNKNOWN)
