@@ -257,10 +257,7 @@ class Ring:
             listener.left(rows)
 
     def arrive(self, lanes: np.ndarray, counts: np.ndarray) -> None:
-        """Steps of `lanes` have been written, `counts` of each, int64 [n], from their heads on.
-
-        Their episodes run, unless the last one of a lane has ended.
-        """
+        """Steps of `lanes` have been written, `counts` of each, int64 [n], from their heads on; see `moves.arrive`."""
         if self.listeners:
             rows = self._moves.rows_ahead(lanes, counts, self.heads, self.rows)
             for listener in self.listeners:
@@ -295,8 +292,7 @@ class Ring:
     @property
     def start(self) -> int:
         """The first of the rows of the next steps of all lanes, which follow one another; -1 if lanes stand apart."""
-        start: int = self._moves.together(self.heads, self.rows)
-        return start
+        return int(self._moves.together(self.heads, self.rows))
 
     def row_of(self, lanes: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """The rows of positions of lanes, int64 [n]."""
