@@ -14,6 +14,7 @@ from outrider.collect.interface import BaseCollector
 from outrider.collect.loop import Loop
 from outrider.collect.options import CollectOptions
 from outrider.collect.order import in_order
+from outrider.collect.requests import check_envs
 from outrider.collect.shares import Shares
 from outrider.errors import ConfigError, explain
 from outrider.policies.base import Policy
@@ -69,15 +70,7 @@ class Collector(BaseCollector):
         action_map: ActionMapName = "auto",
         options: CollectOptions = CollectOptions(),  # noqa: B008 - it cannot be changed
     ) -> None:
-        if not isinstance(envs, VecEnv):
-            raise ConfigError(
-                explain(
-                    expected="what outrider.make_vec returns",
-                    found=type(envs).__name__,
-                    where="Collector(envs, ...)",
-                    fix="call outrider.make_vec first; it takes vector environments of others as well",
-                )
-            )
+        check_envs(envs, "Collector(envs, ...)")
         envs.check_open()
         _check_lead(envs, options)
         self.seed = resolve_seed(seed)

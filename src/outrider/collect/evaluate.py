@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from outrider.collect.actions import ActionMapName, check_action_map
 from outrider.collect.collector import Collector
+from outrider.collect.requests import check_envs
 from outrider.collect.stats import mean_of
 from outrider.collect.video import Video, filmed
 from outrider.policies.base import Policy
@@ -66,6 +68,7 @@ def evaluate(
     episodes: int = 100,
     *,
     seed: int | None = None,
+    action_map: ActionMapName = "auto",
     video: str | os.PathLike[str] | Video | None = None,
 ) -> Evaluation:
     """Run exactly `episodes` episodes, an equal share in each lane, and say how they went.
@@ -77,6 +80,7 @@ def evaluate(
         policy: as of `Collector`.
         episodes: how many, at least 1; each lane runs its share (the first lanes one more where it does not divide).
         seed: run seed, None for a fresh one.
+        action_map: as of `Collector`; pass what the policy was collected with, or its actions mean something else.
         video: a file (.mp4 or .gif) for the frames of the first episode of lane 0, or a `Video` that says more. It
             needs environments made with `render_mode="rgb_array"` and `pip install 'outrider[video]'`. None of the
             figures changes.
@@ -92,8 +96,10 @@ def evaluate(
         >>> len(result.returns)
         10
     """
+    check_envs(envs, "evaluate(envs, ...)")
+    check_action_map(action_map)
     seen = nullcontext(envs) if video is None else filmed(envs, video if isinstance(video, Video) else Video(video))
-    with seen as these, Collector(these, policy, seed=seed) as collector:
+    with seen as these, Collector(these, policy, seed=seed, action_map=action_map) as collector:
         found = collector.episodes(episodes, quota="per_env")
     return Evaluation(
         found.returns, np.diff(found.boundaries), found.env_id, found.terminated[found.boundaries[1:] - 1]

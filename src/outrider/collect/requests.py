@@ -4,9 +4,35 @@ from __future__ import annotations
 
 from outrider.errors import ClosedError, ConfigError, explain
 from outrider.records.step_spec import StepSpec
+from outrider.vector.env import VecEnv
 from outrider.vector.plan import check_count
 
-__all__ = ["check_lane_count", "check_lanes_left", "check_open", "check_quota", "check_request", "check_rows"]
+__all__ = [
+    "check_envs",
+    "check_lane_count",
+    "check_lanes_left",
+    "check_open",
+    "check_quota",
+    "check_request",
+    "check_rows",
+]
+
+
+def check_envs(envs: object, where: str) -> None:
+    """Refuse what `make_vec` has not made.
+
+    Raises:
+        ConfigError: it is such.
+    """
+    if not isinstance(envs, VecEnv):
+        raise ConfigError(
+            explain(
+                expected="what outrider.make_vec returns",
+                found=type(envs).__name__,
+                where=where,
+                fix="call outrider.make_vec first; it takes vector environments of others as well",
+            )
+        )
 
 
 def check_request(count: object, where: str, least: int) -> None:
