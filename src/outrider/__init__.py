@@ -8,6 +8,7 @@
     evaluate, Video              returns and lengths of whole episodes, and what they looked like
     Policy, RandomPolicy         what decides; functions do too, and outrider.torch.TorchPolicy
     EpsilonGreedy, ActionNoise   exploration around a policy; GaussianNoise, OrnsteinUhlenbeckNoise
+    ObsNormalizer                running statistics, before a policy (NormalizedPolicy) and a learner; RewardNormalizer
     Rollout, Steps, Episodes     what comes back; Episode, Padded
     StepSpec, LeafSpec           what the rows look like
     ReplayBuffer                 the newest steps, in memory or in files (Memmap)
@@ -45,12 +46,15 @@ if TYPE_CHECKING:
     from outrider.errors import ReplayError as ReplayError
     from outrider.errors import SpecError as SpecError
     from outrider.errors import WorkerDied as WorkerDied
+    from outrider.normalizers.observations import ObsNormalizer as ObsNormalizer
+    from outrider.normalizers.rewards import RewardNormalizer as RewardNormalizer
     from outrider.policies.action_noise import ActionNoise as ActionNoise
     from outrider.policies.base import Context as Context
     from outrider.policies.base import Policy as Policy
     from outrider.policies.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
     from outrider.policies.noise import GaussianNoise as GaussianNoise
     from outrider.policies.noise import OrnsteinUhlenbeckNoise as OrnsteinUhlenbeckNoise
+    from outrider.policies.normalized import NormalizedPolicy as NormalizedPolicy
     from outrider.policies.random import RandomPolicy as RandomPolicy
     from outrider.records import Episode as Episode
     from outrider.records import Episodes as Episodes
@@ -108,6 +112,8 @@ _HOMES = {
     "ReplayError": "outrider.errors",
     "SpecError": "outrider.errors",
     "WorkerDied": "outrider.errors",
+    "ObsNormalizer": "outrider.normalizers.observations",
+    "RewardNormalizer": "outrider.normalizers.rewards",
     "ActionNoise": "outrider.policies.action_noise",
     "Context": "outrider.policies.base",
     "Dataset": "outrider.dataset",
@@ -118,6 +124,7 @@ _HOMES = {
     "EpsilonGreedy": "outrider.policies.epsilon_greedy",
     "GaussianNoise": "outrider.policies.noise",
     "OrnsteinUhlenbeckNoise": "outrider.policies.noise",
+    "NormalizedPolicy": "outrider.policies.normalized",
     "RandomPolicy": "outrider.policies.random",
     "Rollout": "outrider.records",
     "StepSpec": "outrider.records",

@@ -20,7 +20,7 @@ __all__ = ["PolicyWrapper", "action_space"]
 
 
 class PolicyWrapper(Policy):
-    """A policy that changes the actions of another one; extras, state, session, weights and convention stay its own.
+    """A policy around another one: whatever a subclass does not change, its weights too, is that one's own.
 
     Args:
         policy: the one inside, or a function of the observations.

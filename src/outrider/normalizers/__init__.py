@@ -1,0 +1,1 @@
+"""Running statistics of observations and rewards, and columns on the scale that they say."""
