@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,9 @@ class Adder:
         self._given = Leaves({"obs": spec.obs, "next_obs": spec.obs, **ends, **columns})
         self._state = Leaves({"state": spec.state})
         self._columns = tree.leaves(tuple(ring.columns[name] for name in COLUMNS))
+        # Which of the leaves are observations, those behind, ends, and the others.
+        bounds = (0, len(ring.obs_leaves), 2 * len(ring.obs_leaves), 2 * len(ring.obs_leaves) + 2, None)
+        self._parts = tuple(slice(*pair) for pair in pairwise(bounds))
 
     def add(self, given: dict[str, Tree], version: Any, state: Tree, env_id: Any) -> int:
         """Write a step of each lane in `env_id`, or of all where that is None; return how many.
@@ -90,23 +94,24 @@ class Adder:
 
     def _write(self, lanes: np.ndarray, leaves: list[Any], version: Any, some: tuple[dict[str, Tree], Tree]) -> None:
         """Write leaves, in the order of `_given`; a version, or one of each; and what only some rows have."""
-        ring, stored, each = self._ring, len(self._ring.obs_leaves), self._ring.ones[: len(lanes)]
-        obs, behind, (terminated, truncated) = leaves[:stored], leaves[stored : 2 * stored], leaves[2 * stored :][:2]
+        ring = self._ring
+        obs, behind, ends, columns = [leaves[part] for part in self._parts]
         rows, following = ring.rows_ahead(lanes)
         resumes = self._continues(rows, obs)
         if resumes is not None:
             ring.cut(lanes[~resumes])
+        each = ring.ones if lanes is ring.everyone else ring.ones[: len(lanes)]
         ring.make_room(lanes, each)
         one = version if type(version) is int else 0
         over = NOBODY
-        if ring.number(lanes, (terminated, truncated), one):
-            ended = terminated | truncated
+        if ring.number(lanes, ends, one):
+            ended = ends[0] | ends[1]
             over, runs = np.flatnonzero(ended), np.flatnonzero(~ended)
             following = row_numbers(following)[runs]
             behind = [leaf[runs] for leaf in behind]
         if one is not version:
             ring.columns["version"][rows] = version
-        for into, leaf in zip(self._columns, leaves[2 * stored + 2 :], strict=True):
+        for into, leaf in zip(self._columns, columns, strict=True):
             into[rows] = leaf
         if ring.frames is not None:
             obs, behind = ring.frames.newest_leaves(obs), ring.frames.newest_leaves(behind)

@@ -266,11 +266,10 @@ class Ring:
         self._moves.arrive(lanes, counts, self._stand, self.records)
         self.torn = False
 
-    def number(self, lanes: np.ndarray, ends: tuple[np.ndarray, np.ndarray], version: int) -> int:
+    def number(self, lanes: np.ndarray, ends: list[np.ndarray], version: int) -> int:
         """Number the next step of each lane, and write how it ended; return how many did. See `moves.number`."""
-        ends = self._moves.plain(ends[0]), self._moves.plain(ends[1])
-        ended: int = self._moves.number(lanes, self._stand, self.records, ends, version)
-        return ended
+        plain = self._moves.plain
+        return int(self._moves.number(lanes, self._stand, self.records, (plain(ends[0]), plain(ends[1])), version))
 
     def put_records(self, columns: list[np.ndarray]) -> None:
         """Write reward, flags and numbers, [T, N, ...], of the next steps of all lanes, which stand together."""
