@@ -55,7 +55,7 @@ class DatasetError(OutriderError):
 
 
 class ReplayError(OutriderError):
-    """A file of a replay buffer that cannot be written, or that is torn, foreign or of another format."""
+    """A replay buffer that holds too little to be drawn, or a file of one: torn, foreign, or not to be written."""
 
 
 class EnvironmentFailure(OutriderError):  # noqa: N818 - "failure" is what it is called everywhere

@@ -38,6 +38,6 @@ def test_what_cannot_be_used_is_refused_by_the_name_of_the_call(tmp_path):
     film = tmp_path / "film.gif"
     with pytest.raises(ConfigError, match=r"^evaluate\(envs, \.\.\.\): .*make_vec returns, found Torque"):
         outrider.evaluate(Torque(), full, 4, video=film)
-    with outrider.make_vec(Torque, 2) as envs, pytest.raises(ConfigError, match="action_map.*found 'half'"):
+    with outrider.make_vec(Torque, 2) as envs, pytest.raises(ConfigError, match=r"action_map.*found 'half'"):
         outrider.evaluate(envs, full, 4, action_map="half", video=film)
     assert not film.exists()

@@ -31,7 +31,7 @@ from outrider.replay.settings import whole_number
 from outrider.replay.sizes import require_room
 from outrider.replay.storage import Memory, Storage, storage_of
 from outrider.replay.transitions import Transitions
-from outrider.replay.views import Look, View
+from outrider.replay.views import Look, View, drawn
 from outrider.seeding import resolve_seed
 from outrider.tree import Tree
 
@@ -217,12 +217,12 @@ class ReplayBuffer:
 
         Raises:
             ConfigError: `count` is less than 1.
-            OutriderError: it holds too little that could be drawn.
+            ReplayError: it holds too little that could be drawn.
         """
         count = whole_number(count, 1, "sample(count)")
         with self._lock:
             self._ring.mend()
-            serials, weights = self._draws.draw(count, self._rng, self._look.accepts)
+            serials, weights = drawn(self._draws, self._look, self._ring, count, self._rng)
             return self._look.gather(serials, weights, self._rng)
 
     def update(self, index: Any, priorities: Any) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from outrider.errors import ConfigError, explain
 from outrider.replay.ring import Ring
-from outrider.replay.samplers import Accepts, Draws, WithoutPriorities, too_few
+from outrider.replay.samplers import Accepts, Draws, TooFewError, WithoutPriorities
 from outrider.replay.settings import keep_flags
 
 __all__ = ["WithoutReplacement"]
@@ -71,7 +71,7 @@ class EpochDraws(WithoutPriorities):
         if len(taken) < count:
             possible = self._possible(accepts)
             if len(possible) < count:
-                raise too_few(len(possible), count, "steps, which sampling without replacement needs")
+                raise TooFewError(len(possible), count, "steps, which sampling without replacement needs")
             kept = taken[:0] if self._drop_last else taken
             lacking = count - len(kept)
             order = rng.permutation(possible)

@@ -159,6 +159,10 @@ class HindsightLook:
         found: np.ndarray = self._runs.along(serials, limits, ring.columns["run"], ring.num_envs, way)
         return found
 
+    def advice(self) -> str:
+        """See `Look.advice`."""
+        return "collect until more episodes have ended: goals are those that an episode has achieved by its end"
+
     def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> TransitionBatch:
         """See `Look.gather`."""
         batch: TransitionBatch = self._transitions.gather(serials, weights, rng)

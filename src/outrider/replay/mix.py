@@ -141,7 +141,7 @@ class Mix:
 
         Raises:
             ConfigError: `count` is less than 1.
-            OutriderError: a buffer holds too little that could be drawn; says which one. It is as if nothing had been
+            ReplayError: a buffer holds too little that could be drawn; says which one. It is as if nothing had been
                 drawn from the others then.
         """
         count = whole_number(count, 1, "sample(count)")

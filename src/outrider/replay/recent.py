@@ -10,14 +10,13 @@ import numpy as np
 
 from outrider.replay.ring import Ring
 from outrider.replay.samplers import (
-    COLLECT_MORE,
     Accepts,
     Draws,
+    TooFewError,
     WithoutPriorities,
     accepted,
     among,
     one_of,
-    too_few,
 )
 from outrider.replay.settings import keep_whole
 
@@ -65,7 +64,7 @@ class NewestDraws(WithoutPriorities):
             # Twice as many each time: the whole ring takes few rounds where few steps are accepted.
             age, ages = age + ages, 2 * ages
         if have < count:
-            raise too_few(have, count, "different steps that the view can begin with")
+            raise TooFewError(have, count, "different steps that the view can begin with")
         return np.concatenate(found)[:count], np.ones(count)
 
 
@@ -155,9 +154,9 @@ class StaleDraws(WithoutPriorities):
 
     def _none(self) -> Exception:
         if not len(self._ring):
-            return too_few(0, 1, "steps to draw from")
-        fix = f"allow a greater lag than {self._max_lag}, or collect with the present weights; {COLLECT_MORE}"
-        return too_few(0, 1, f"steps of version {self.oldest} or later, the newest seen being {self.newest},", fix)
+            return TooFewError(0, 1, "steps to draw from")
+        fix = f"allow a greater lag than {self._max_lag}, or collect with the present weights"
+        return TooFewError(0, 1, f"steps of version {self.oldest} or later, the newest seen being {self.newest},", fix)
 
     def begin(self) -> None:
         """See `Draws.begin`."""

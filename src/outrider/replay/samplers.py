@@ -8,15 +8,13 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from outrider.errors import ConfigError, OutriderError, explain
+from outrider.errors import ConfigError, ReplayError, explain
 from outrider.replay.ring import Ring
 
-__all__ = ["Accepts", "Draws", "Sampler", "Uniform", "WithoutPriorities", "accepted", "among", "too_few"]
+__all__ = ["Accepts", "Draws", "Sampler", "TooFewError", "Uniform", "WithoutPriorities", "accepted", "among"]
 
 Accepts: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """`accepts(serials)`: which of these steps, int64 [n], a view can begin with: bool [n]."""
-
-COLLECT_MORE = "collect more: sequences need whole episodes of their length, hindsight needs episodes that ended"
 
 
 class Draws(Protocol):
@@ -38,7 +36,7 @@ class Draws(Protocol):
         """Draw steps: serial numbers int64 [count], and their weights float64 [count].
 
         Raises:
-            OutriderError: there are too few to be drawn; nothing has changed then.
+            ReplayError: there are too few to be drawn; nothing has changed then.
         """
 
     def mark(self) -> Any:
@@ -165,7 +163,7 @@ class UniformDraws(WithoutPriorities):
         ring = self._ring
         is_even = ring.is_even
         if ring.heads[0] == ring.tails[0] if is_even else not len(ring):
-            raise too_few(0, 1, "steps to draw from")
+            raise TooFewError(0, 1, "steps to draw from")
         if is_even:
             return rng.integers(ring.tails[0] * ring.num_envs, ring.heads[0] * ring.num_envs, count)
         return among(ring.tails, ring.heads, count, rng)
@@ -185,10 +183,10 @@ def one_of(possible: np.ndarray, count: int, rng: np.random.Generator) -> np.nda
     """Draw uniformly from these steps, int64 [n].
 
     Raises:
-        OutriderError: there are none.
+        ReplayError: there are none.
     """
     if not len(possible):
-        raise too_few(0, 1, "steps that the view can begin with")
+        raise TooFewError(0, 1, "steps that the view can begin with")
     return possible[rng.integers(0, len(possible), count)]
 
 
@@ -226,9 +224,22 @@ def accepted(
     return choose()
 
 
-def too_few(have: int, need: int, what: str, fix: str = COLLECT_MORE) -> OutriderError:
-    """The error for less than is needed."""
-    return OutriderError(explain(expected=f"{need} {what} or more", found=f"{have}", where="sample(count)", fix=fix))
+class TooFewError(ReplayError):
+    """Less can be drawn than is needed.
+
+    Args:
+        have: how many there are.
+        need: how many there should be.
+        what: what they are.
+        fix: what the sampler knows to do about it; None: `drawn` asks the view.
+    """
+
+    def __init__(self, have: int, need: int, what: str, fix: str | None = None) -> None:
+        self.known, self.is_advised = (have, need, what), fix is not None
+        expected = f"{need} {what} or more"
+        super().__init__(
+            explain(expected=expected, found=have, where="sample(count)", fix=fix or "collect more, or ask for fewer")
+        )
 
 
 def no_priorities(found: str) -> ConfigError:

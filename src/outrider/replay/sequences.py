@@ -116,6 +116,29 @@ class SequenceLook:
             fit[fit] = (ring.finals.at[last] != UNKNOWN) | columns["terminated"][last]
         return fit
 
+    def advice(self) -> str:
+        """See `Look.advice`."""
+        ring, view, serials = self._ring, self._view, self._ring.serials()
+        rows, lanes = serials % ring.rows, serials % ring.num_envs
+        # Runs of different lanes may begin at the same position.
+        runs = ring.columns["run"][rows] * ring.num_envs + lanes
+        longest = int(np.unique(runs, return_counts=True)[1].max())
+        if longest >= self._least:
+            begin = f", from a step whose index in it is a multiple of {view.stride}" if view.stride > 1 else ""
+            return f"collect more, or ask for fewer: sequences have {self._least} steps or more of one episode{begin}"
+        fix = "a smaller burn_in" if view.pad else "pad=True or a smaller length"
+        found = (
+            f"no episode here has {self._least} steps: the longest run of steps that follow from each other is "
+            f"{longest}. Collect longer ones, or pass {fix}"
+        )
+        if 2 * int(ring.columns["cut"][rows].sum()) > len(rows):
+            found += (
+                ". Most steps here are cut off from the next one of their lane, because its obs is not their next_obs: "
+                "where observations are normalised or otherwise changed on their way, add them as they were, and "
+                "change them where they are used"
+            )
+        return found
+
     def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> SequenceBatch:
         """See `Look.gather`."""
         ring, view, columns = self._ring, self._view, self._ring.columns

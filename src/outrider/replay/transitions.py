@@ -80,6 +80,10 @@ class TransitionLook:
         known: np.ndarray = (self._ring.finals.at[numbers[0]] != UNKNOWN) | flags[0]
         return known
 
+    def advice(self) -> str:
+        """See `Look.advice`."""
+        return "collect more, or ask for fewer"
+
     def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> TransitionBatch:
         """See `Look.gather`."""
         ring, columns = self._ring, self._ring.columns

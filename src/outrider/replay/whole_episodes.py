@@ -92,6 +92,14 @@ class EpisodeLook:
         lengths: np.ndarray = self._runs.ahead(serials, self._ring.heads, self._ring.finals.at, self._ring.rows)
         return lengths
 
+    def advice(self) -> str:
+        """See `Look.advice`."""
+        most = -(-self._ring.capacity // self._ring.num_envs)
+        return (
+            "collect until more episodes have ended; one that is longer than what a lane holds is never whole: pass a "
+            f"greater capacity if there are some of more than {most} steps"
+        )
+
     def gather(self, serials: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> EpisodeBatch:
         """See `Look.gather`."""
         ring, columns = self._ring, self._ring.columns
