@@ -184,7 +184,9 @@ def test_buffers_of_other_views_are_refused():
         Mix((buffer(0), buffer(1, view=Transitions(n_step=3))), (0.5, 0.5))
 
 
-@pytest.mark.parametrize("fractions", ((), (1.0,), (0.5, 0.4), (1.5, -0.5), (1.0, 0.0), (np.nan, 0.5)))
+@pytest.mark.parametrize(
+    "fractions", ((), (1.0,), (0.5, 0.4), (1.5, -0.5), (1.0, 0.0), (np.nan, 0.5), "ab", None, ("a", "b")), ids=str
+)
 def test_fractions_that_are_none_are_refused(fractions):
     with pytest.raises(ConfigError, match="fraction above 0 for each of 2 buffers"):
         Mix((buffer(0), buffer(1)), fractions)
@@ -324,3 +326,9 @@ def test_mixes_of_the_same_buffers_in_another_order_do_not_wait_for_each_other()
     for thread in threads:
         thread.join(SLOW)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("wrong", (3, None, ReplayBuffer, "dataset"), ids=("number", "nothing", "class", "text"))
+def test_what_cannot_be_mixed_is_refused(wrong):
+    with pytest.raises(ConfigError, match=r"source 1 of Mix: expected an outrider.ReplayBuffer.*dataset.episodes"):
+        Mix((buffer(0), wrong), (0.5, 0.5))

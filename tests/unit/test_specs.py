@@ -55,6 +55,13 @@ def test_a_step_spec_of_nested_spaces():
     assert spec.num_envs == 1
 
 
+def test_what_is_no_space_is_refused():
+    with pytest.raises(SpecError, match=r"from_spaces\(observation_space\): expected a space"):
+        StepSpec.from_spaces(LeafSpec((3,), "f4"), spaces.Discrete(2))
+    with pytest.raises(SpecError, match=r"from_spaces\(action_space\).*found 2"):
+        StepSpec.from_spaces(spaces.Discrete(2), 2)
+
+
 def test_spaces_that_cannot_be_stored_are_refused_by_name():
     either = spaces.OneOf([spaces.Discrete(3), spaces.Text(5)])
     with pytest.raises(ConfigError, match="observation space/either"):

@@ -75,13 +75,13 @@ class StepSpec:
             for path, leaf in tree.items(getattr(self, column), column):
                 if not isinstance(leaf, LeafSpec):
                     fix = "StepSpec.from_spaces takes Gymnasium's spaces, StepSpec.of(record) takes arrays"
-                    raise _refused("LeafSpec(shape, dtype) in each leaf", f"{leaf!r:.60}", path, fix)
+                    raise _refused("LeafSpec(shape, dtype) in each leaf", f"{leaf!r:.60}", f"StepSpec({path}=...)", fix)
         if self.reward.dtype != FLOAT64 or len(self.reward.shape) > 1:
             expected = "float64 of shape (), or (k,) for vector rewards"
             found = f"{self.reward.dtype} of shape {self.reward.shape}"
-            raise _refused(expected, found, "reward", "leave it out for rewards that are one number")
+            raise _refused(expected, found, "StepSpec(reward=...)", "leave it out for rewards that are one number")
         if isinstance(self.num_envs, bool) or not hasattr(self.num_envs, "__index__") or index(self.num_envs) < 0:
-            raise _refused("a number of lanes", repr(self.num_envs), "num_envs", "pass an integer")
+            raise _refused("a number of lanes", repr(self.num_envs), "StepSpec(num_envs=...)", "pass an integer")
         object.__setattr__(self, "num_envs", index(self.num_envs))
 
     @property
@@ -107,7 +107,7 @@ class StepSpec:
 
         Raises:
             ConfigError: a leaf of a space cannot be stored; names it.
-            SpecError: `num_envs` is no number.
+            SpecError: a space is none, or `num_envs` no number.
 
         Example:
             >>> import gymnasium
@@ -116,8 +116,15 @@ class StepSpec:
             >>> spec.obs, spec.action
             (LeafSpec(shape=(4,), dtype=dtype('float32')), LeafSpec(shape=(), dtype=dtype('int64')))
         """
+        from gymnasium import Space
+
         from outrider.spaces import leaf_specs, observation_specs
 
+        given: dict[str, object] = {"observation_space": observation_space, "action_space": action_space}
+        for argument, space in given.items():
+            if not isinstance(space, Space):
+                fix = "pass env.observation_space and env.action_space"
+                raise _refused("a space of Gymnasium", f"{space!r:.60}", f"StepSpec.from_spaces({argument})", fix)
         return cls(
             obs=observation_specs(observation_space),
             action=leaf_specs(action_space, "action space"),
@@ -147,5 +154,5 @@ class StepSpec:
         )
 
 
-def _refused(expected: str, found: str, argument: str, fix: str) -> SpecError:
-    return SpecError(explain(expected=expected, found=found, where=f"StepSpec({argument}=...)", fix=fix))
+def _refused(expected: str, found: str, where: str, fix: str) -> SpecError:
+    return SpecError(explain(expected=expected, found=found, where=where, fix=fix))

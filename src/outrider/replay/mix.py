@@ -84,7 +84,7 @@ class Mix:
         fractions: of the samples, each above 0; their sum is 1.
 
     Raises:
-        ConfigError: the fractions are none, or the views differ.
+        ConfigError: the fractions or sources are none, or the views differ.
         SpecError: columns differ; the message names the first one that does.
 
     Example:
@@ -102,6 +102,8 @@ class Mix:
 
     def __init__(self, sources: Sequence[Source], fractions: Sequence[float]) -> None:
         self.sources = tuple(sources)
+        for number, source in enumerate(self.sources):
+            _require_source(source, number)
         self.fractions = _checked_fractions(fractions, len(self.sources))
         self.view = self.sources[0].view
         self._require_alike()
@@ -297,13 +299,33 @@ def _named(number: int) -> Iterator[None]:
         raise
 
 
+def _require_source(source: object, number: int) -> None:
+    """Refuse what cannot be mixed.
+
+    Raises:
+        ConfigError: it is neither a buffer nor a mix.
+    """
+    if isinstance(source, type) or not hasattr(source, "undone_by_errors"):
+        raise ConfigError(
+            explain(
+                expected="an outrider.ReplayBuffer, or a Mix",
+                found=f"{source!r:.60}",
+                where=f"source {number} of Mix",
+                fix="make a buffer, which takes a dataset by replay.extend(dataset.episodes())",
+            )
+        )
+
+
 def _checked_fractions(fractions: Any, count: int) -> np.ndarray:
     """The fractions, float64 [count].
 
     Raises:
         ConfigError: they are none.
     """
-    values = np.asarray(fractions, np.float64)
+    try:
+        values = np.asarray(fractions, np.float64)
+    except (TypeError, ValueError):
+        values = np.zeros(0)
     bad = not count or values.shape != (count,) or not (values > 0).all() or not math.isclose(values.sum(), 1)
     if bad:
         raise ConfigError(
