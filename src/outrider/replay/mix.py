@@ -119,6 +119,7 @@ class Mix:
             )
         # How many samples each has given.
         self._given = np.zeros(len(self.sources), np.int64)
+        self._marks = np.arange(len(self.sources)) << self.shift
 
     def __len__(self) -> int:
         """How many steps all buffers hold."""
@@ -151,7 +152,8 @@ class Mix:
             shares = self._shares(count)
             batches = [self._draw(number, int(share)) for number, share in enumerate(shares) if share]
             self._given += shares
-            return batches[0] if len(batches) == 1 else self._joined(batches)
+            batch = batches[0] if len(batches) == 1 else self._joined(batches)
+            return dataclasses.replace(batch, index=batch.index | np.repeat(self._marks, shares))
 
     def _joined(self, batches: list[Any]) -> Any:
         try:
@@ -191,8 +193,7 @@ class Mix:
 
     def _draw(self, number: int, count: int) -> Any:
         with _named(number):
-            batch = self.sources[number].sample(count)
-        return dataclasses.replace(batch, index=batch.index | (number << self.shift))
+            return self.sources[number].sample(count)
 
     def source_of(self, index: Any) -> Any:
         """The number of the buffer that each row is of, int64 [n], from the `index` of a batch, [n]."""
@@ -211,13 +212,20 @@ class Mix:
         Raises:
             ConfigError: no buffer has priorities, or these are none; nothing is changed then.
         """
-        index, priorities = checked_priorities(index, priorities)
         with taken(self.locks):
-            self.check_update(index, priorities)
-            return sum(source.update(*part) for _, source, part in self._parts(index, priorities))
+            return sum(source.update(*part) for source, part in self._parts(index, priorities))
 
     def check_update(self, index: Any, priorities: Any) -> None:
         """Raise what `update` would; change nothing."""
+        with taken(self.locks):
+            self._parts(index, priorities)
+
+    def _parts(self, index: Any, priorities: Any) -> list[tuple[Source, tuple[np.ndarray, np.ndarray]]]:
+        """The sources with priorities that some of these steps are of, and what of this is theirs; all are looked at.
+
+        Raises:
+            ConfigError: no source has priorities, or one would not take what is its.
+        """
         if not self.has_priorities:
             raise no_priorities("a Mix of buffers without")
         index, priorities = checked_priorities(index, priorities)
@@ -233,17 +241,15 @@ class Mix:
                     fix="pass `batch.index`",
                 )
             )
-        for number, source, part in self._parts(index, priorities):
-            with _named(number):
-                source.check_update(*part)
-
-    def _parts(self, index: np.ndarray, priorities: np.ndarray) -> Iterator[tuple[int, Source, tuple[Any, Any]]]:
-        """The number of each source with priorities that some of these steps are of, it, and what of this is its."""
-        numbers = self.source_of(index)
+        parts = []
         for number, source in enumerate(self.sources):
             rows = numbers == number
             if source.has_priorities and rows.any():
-                yield number, source, (index[rows] & ((1 << self.shift) - 1), priorities[rows])
+                part = index[rows] & ((1 << self.shift) - 1), priorities[rows]
+                with _named(number):
+                    source.check_update(*part)
+                parts.append((source, part))
+        return parts
 
     @property
     def clears(self) -> int:
