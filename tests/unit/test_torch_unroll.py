@@ -10,6 +10,7 @@ from torch import nn
 
 import outrider
 from helpers.envs import CounterEnv
+from outrider import tree
 from outrider.errors import ConfigError, SpecError
 from outrider.records import StepSpec
 from outrider.spec import LeafSpec
@@ -165,3 +166,109 @@ def test_what_the_network_should_not_return_is_refused(function, words):
     rollout.step[1] = 0  # an episode begins, so that states have to be put together
     with pytest.raises(SpecError, match=words):
         unroll(function, rollout.torch())
+
+
+# -- sequences of a replay buffer --------------------------------------------------------------------------------------
+
+
+def sampled(kind, **view):
+    """The module, and a batch of sequences of what it has collected."""
+    module, rollout = collected(kind)
+    spec = StepSpec.of(rollout)
+    replay = outrider.ReplayBuffer(400, spec, view=outrider.Sequences(**view), seed=0)
+    replay.extend(rollout)
+    return module, replay.sample(32).torch()
+
+
+def axis_of(module):
+    return 0 if module.kind == "dict" else 1
+
+
+@pytest.mark.parametrize("kind", ("GRU", "LSTM", "dict"))
+@pytest.mark.parametrize("view", ({"length": 3}, {"length": 6, "burn_in": 2, "pad": True}), ids=("full", "padded"))
+def test_outputs_of_sequences_are_those_of_collection(kind, view):
+    module, batch = sampled(kind, **view)
+    assert bool(batch.mask.all()) == ("pad" not in view)
+    found = unroll(module.heads_of, batch, state_axis=axis_of(module))
+    assert found["logits"].shape == (view["length"] + 1, 32, 2)
+    torch.testing.assert_close(found["logits"][:-1][batch.mask], batch.extras["logits"][batch.mask], **CLOSE)
+    torch.testing.assert_close(found["more"][0][:-1][batch.mask], batch.extras["more"][0][batch.mask], **CLOSE)
+
+
+def test_what_follows_the_last_step_is_evaluated_with_the_state_behind_it():
+    module, batch = sampled("dict", length=4)
+    last = unroll(module.heads_of, batch)["logits"][-1]
+    state = batch.state
+    for t in range(4):
+        state = module.heads_of(batch.obs[t], state)["state"]
+    torch.testing.assert_close(last, module.heads_of(batch.obs[4], state)["logits"])
+
+
+def test_no_gradient_comes_from_the_burn_in():
+    module, batch = sampled("GRU", length=5, burn_in=3)
+    obs = batch.obs.clone().requires_grad_()
+    found = unroll(module.heads_of, dataclasses.replace(batch, obs=obs), state_axis=1)
+    found["logits"].sum().backward()
+    assert (obs.grad[:3] == 0).all()
+    assert (obs.grad[3:] != 0).all()
+    with torch.no_grad():
+        assert not unroll(module.heads_of, batch, state_axis=1)["logits"].requires_grad
+
+
+def test_batches_that_cannot_be_unrolled_are_refused_by_name():
+    module, batch = sampled("dict", length=4)
+    with pytest.raises(ConfigError, match=r"a batch with recurrent states, found none.*dataclasses.replace\(batch"):
+        unroll(module.heads_of, dataclasses.replace(batch, state=None))
+    spec = dataclasses.replace(SPEC, state=None)
+    for view, words in (
+        (outrider.Sequences(2), r"a batch of tensors, found one of NumPy arrays.*batch.torch\(\)"),
+        (outrider.Transitions(), r"a rollout, or a batch of outrider.Sequences, found a TransitionBatch"),
+    ):
+        replay = outrider.ReplayBuffer(40, spec, view=view, seed=0)
+        replay.extend(spec.zeros(9))
+        with pytest.raises(ConfigError, match=words):
+            unroll(module.heads_of, replay.sample(4))
+    with pytest.raises(ConfigError, match=r"advantages\(rollout, critic\): expected a Rollout.*found a SequenceBatch"):
+        outrider.advantages(batch, module, gamma=0.9, lam=0.9)
+
+
+# -- the axis of states ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ("GRU", "LSTM"))
+def test_a_critic_gets_states_as_the_policy_does(kind):
+    module, rollout = collected(kind)
+    data = rollout.torch()
+
+    def critic(obs, state):
+        return module.heads_of(obs, state)["more"][0]
+
+    expected = data.next_values(lambda obs, state: critic(obs, tree.map(lambda leaf: leaf.movedim(0, 1), state)))
+    torch.testing.assert_close(data.next_values(critic, state_axis=1), expected)
+    stored = data.with_columns(value=data.extras["more"][0])
+    found = outrider.advantages(stored, critic, gamma=0.9, lam=0.9, state_axis=1)
+    torch.testing.assert_close(
+        found["target"], outrider.advantages(data, critic, gamma=0.9, lam=0.9, state_axis=1)["target"], **CLOSE
+    )
+    same = rollout.next_values(lambda obs, state: obs[:, 0] + tree.leaves(state)[0][0, :, 0], state_axis=-2)
+    np.testing.assert_allclose(same, rollout.next_values(lambda obs, state: obs[:, 0] + tree.leaves(state)[0][:, 0, 0]))
+
+
+def test_networks_that_cannot_take_the_states_say_what_may_be_wrong():
+    module, rollout = collected("GRU")
+    data = rollout.torch()
+    for where, call in (
+        (r"unroll\(function\)", lambda: unroll(module.heads_of, data)),
+        (r"Rollout.next_values", lambda: data.next_values(lambda obs, state: module.heads_of(obs, state)["more"][0])),
+        (r"advantages\(rollout, critic\)", lambda: outrider.advantages(data, module.heads_of, gamma=0.9, lam=0.9)),
+    ):
+        with pytest.raises(
+            SpecError, match=rf"{where}: .*'state' \(\d+, 2, 6\), found RuntimeError.*state_axis=k"
+        ) as caught:
+            call()
+        assert isinstance(caught.value.__cause__, RuntimeError)
+    for axis in (3, True, None):
+        with pytest.raises(ConfigError, match=r"state_axis: expected an axis of the states, .*at 'state'"):
+            data.next_values(module.heads_of, state_axis=axis)
+        with pytest.raises(ConfigError, match=r"unroll\(rollout\): state_axis"):
+            unroll(module.heads_of, data, state_axis=axis)

@@ -30,6 +30,7 @@ __all__ = [
     "gather_split",
     "index_of",
     "like",
+    "moved",
     "ranges",
     "row_selection",
     "to_numpy",
@@ -61,6 +62,30 @@ def like(reference: Array, value: Any) -> Array:
     if isinstance(reference, np.ndarray):
         return to_numpy(value)
     return converter().tensor(value, reference.device)
+
+
+def moved(states: Tree, axis: Any, where: str) -> Tree:
+    """Recurrent states [n, ...] with their first axis at `axis`, as a network wants them; contiguous, as cuDNN does.
+
+    Raises:
+        ConfigError: some have no such axis; names the caller by `where`.
+    """
+    for path, leaf in tree.items(states, "state"):
+        if isinstance(axis, bool) or not isinstance(axis, int) or not -leaf.ndim <= axis < leaf.ndim:
+            raise ConfigError(
+                explain(
+                    expected=f"an axis of the states, which are {tuple(leaf.shape)} at '{path}'",
+                    found=repr(axis),
+                    where=f"{where}: state_axis",
+                    fix="pass the state_axis of the TorchPolicy that collected them: 0, or 1 for torch.nn.LSTM and GRU",
+                )
+            )
+
+    def move(leaf: Array) -> Array:
+        is_tensor = hasattr(leaf, "detach")
+        return leaf.movedim(0, axis).contiguous() if is_tensor else np.ascontiguousarray(np.moveaxis(leaf, 0, axis))
+
+    return tree.map(move, states)
 
 
 def cast(array: Array, dtype: Any) -> Array:

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["evaluated"]
 
 
-def evaluated(rollout: Rollout, critic: Any, where: str) -> tuple[Array, Array]:
+def evaluated(rollout: Rollout, critic: Any, where: str, state_axis: int = 0) -> tuple[Array, Array]:
     """The values [T, N] of the observations acted upon, and of the true ones after the steps; see `next_values`.
 
     Args:
         rollout: values in its extras are taken from there.
         critic: for the other observations.
         where: names the caller in errors.
+        state_axis: the axis of the critic's states that is the batch.
     """
     if not callable(critic):
         found, fix = f"an object of type {type(critic).__name__}", "pass a module, or a function of observations"
@@ -44,10 +45,12 @@ def evaluated(rollout: Rollout, critic: Any, where: str) -> tuple[Array, Array]:
     ends, known = arrays.like(rollout.reward, index), arrays.like(rollout.reward, known)
     inputs = [_unknown(rollout.obs, rollout.final_obs, begin, known)]
     if rollout.state is not None:
-        inputs.append(_unknown(rollout.state, rollout.final_state, begin, known))
+        inputs.append(arrays.moved(_unknown(rollout.state, rollout.final_state, begin, known), state_axis, where))
     rows = (length + 1 - begin) * lanes
     tails = {(), tuple(rollout.reward.shape[2:])} if stored is None else {tuple(stored.shape[2:])}
-    found = _values(_call(critic, inputs), (rows + len(known),), tails, rollout.reward, f"{where}: the critic's result")
+    found = _values(
+        _call(critic, inputs, where), (rows + len(known),), tails, rollout.reward, f"{where}: the critic's result"
+    )
     if stored is not None:
         found = arrays.cast(found, stored.dtype)
     grid = found[:rows].reshape((length + 1 - begin, lanes, *found.shape[1:]))
@@ -80,11 +83,11 @@ def _stored(rollout: Rollout, where: str) -> Array | None:
     return found.detach() if hasattr(found, "detach") else found
 
 
-def _call(critic: Callable[..., Any], inputs: list[Tree]) -> Any:
+def _call(critic: Callable[..., Any], inputs: list[Tree], where: str) -> Any:
     """Call the critic, without gradients if torch may be behind it."""
     if "torch" not in sys.modules:
         return critic(*inputs)
-    return importlib.import_module("outrider.torch.critic").call(critic, inputs)
+    return importlib.import_module("outrider.torch.critic").call(critic, inputs, where)
 
 
 def _values(found: Any, leading: tuple[int, ...], tails: set[tuple[int, ...]], reward: Array, where: str) -> Array:

@@ -138,7 +138,7 @@ class Rollout:
 
         return tree.map(put_finals, self.obs, self.final_obs)
 
-    def next_values(self, critic: Callable[..., Any]) -> Array:
+    def next_values(self, critic: Callable[..., Any], *, state_axis: int = 0) -> Array:
         """The values [T, N] of the true observations after each step, never of one of a reset: what to bootstrap from.
 
         Each observation is evaluated once, all in one call. Where the policy stored its values (`extras["value"]`),
@@ -151,6 +151,7 @@ class Rollout:
                 recurrent states, that returns values [n] or [n, 1], or [n, k] for vector rewards. It gets copies: NumPy
                 arrays, or tensors from a rollout of tensors; a `torch.nn.Module` always gets tensors on its device. It
                 is called without gradients, and in the training mode that it is in.
+            state_axis: the axis of the critic's states that is the batch, as in `TorchPolicy`: 1 for `torch.nn.LSTM`.
 
         Returns:
             Values of the array kind of the rollout, in the dtype of the stored values, else of the critic's. They are
@@ -158,8 +159,8 @@ class Rollout:
 
         Raises:
             SpecError: an episode was truncated in a row that is `blind`, so that nobody knows what to evaluate; or the
-                critic, or the policy before it, has returned something else than values.
-            ConfigError: the critic cannot be called.
+                critic, or the policy before it, has returned something else than values, or cannot take such states.
+            ConfigError: the critic cannot be called, or states have no such axis.
 
         Example:
             >>> from outrider import records as r
@@ -168,7 +169,7 @@ class Rollout:
             >>> spec.zeros(5).next_values(lambda obs: obs.sum(-1)).shape
             (5, 2)
         """
-        return next_values.evaluated(self, critic, "Rollout.next_values")[1]
+        return next_values.evaluated(self, critic, "Rollout.next_values", state_axis)[1]
 
     @property
     def is_first(self) -> Array:

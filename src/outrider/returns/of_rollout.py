@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from outrider.errors import ConfigError, explain
 from outrider.records import Rollout, arrays, next_values
 from outrider.records.arrays import Array
 from outrider.returns.functions import gae
@@ -12,7 +13,9 @@ from outrider.returns.functions import gae
 __all__ = ["advantages"]
 
 
-def advantages(rollout: Rollout, critic: Callable[..., Any], *, gamma: float, lam: float) -> dict[str, Array]:
+def advantages(
+    rollout: Rollout, critic: Callable[..., Any], *, gamma: float, lam: float, state_axis: int = 0
+) -> dict[str, Array]:
     """Columns for a rollout: generalized advantage estimates, and what the critic is to predict.
 
     Truncated and cut episodes bootstrap from their true last observation, the last row from the newest one; no trace
@@ -25,6 +28,7 @@ def advantages(rollout: Rollout, critic: Callable[..., Any], *, gamma: float, la
         critic: as in `Rollout.next_values`.
         gamma: the discount of a step, from 0 to 1.
         lam: lambda, from 0 (one step) to 1 (all rewards).
+        state_axis: as in `Rollout.next_values`.
 
     Returns:
         {"advantage": [T, N], "target": [T, N]}, where target = advantage + value, in the dtype of the values; arrays of
@@ -32,7 +36,7 @@ def advantages(rollout: Rollout, critic: Callable[..., Any], *, gamma: float, la
 
     Raises:
         SpecError: an episode was truncated in a row that is `blind`, or the critic returned something else than values.
-        ConfigError: gamma or lam is not from 0 to 1.
+        ConfigError: gamma or lam is not from 0 to 1, or the first argument is no rollout.
 
     Example:
         >>> import numpy as np
@@ -44,7 +48,16 @@ def advantages(rollout: Rollout, critic: Callable[..., Any], *, gamma: float, la
         >>> rollout.extras["advantage"].shape, rollout.extras["target"].dtype
         ((4, 2), dtype('float32'))
     """
-    value, following = next_values.evaluated(rollout, critic, "advantages(rollout, critic)")
+    if not isinstance(rollout, Rollout):
+        raise ConfigError(
+            explain(
+                expected="a Rollout, whose lanes have steps without a gap",
+                found=f"a {type(rollout).__name__}",
+                where="advantages(rollout, critic)",
+                fix="collect with collector.rollout(length); arrays [T, N] of anything else go to outrider.gae",
+            )
+        )
+    value, following = next_values.evaluated(rollout, critic, "advantages(rollout, critic)", state_axis)
     advantage = gae(
         rollout.reward,
         value,

@@ -1,4 +1,4 @@
-"""Recurrent networks over rollouts."""
+"""Recurrent networks over rollouts and sequences."""
 
 from __future__ import annotations
 
@@ -10,31 +10,41 @@ from torch import Tensor
 
 from outrider import tree
 from outrider.errors import ConfigError, SpecError, explain
-from outrider.records import Rollout
+from outrider.records import Rollout, arrays
+from outrider.replay.batches import SequenceBatch
+from outrider.torch.critic import with_state
 from outrider.tree import Tree
 
 __all__ = ["unroll"]
 
 
-def unroll(function: Callable[..., Any], rollout: Rollout, *, state_axis: int = 0) -> dict[str, Tree]:
+def unroll(function: Callable[..., Any], rollout: Rollout | SequenceBatch, *, state_axis: int = 0) -> dict[str, Tree]:
     """Run a recurrent network over all steps of a rollout, as it was run in collection, with gradients through time.
 
     Each lane begins with the state that was fed to its first step, and every episode in it with the state that it began
     with, as they were collected: no gradient comes from those, and nothing crosses an end. The network is called once
     for each time step, with all lanes.
 
+    A batch of `outrider.Sequences` has outputs for all of its L+1 observations: those of step t are in row t, and those
+    of the observation behind it in row t+1. Its first `burn_in` steps find the state without gradients (Kapturowski and
+    others, "Recurrent experience replay in distributed reinforcement learning", ICLR 2019). Where `mask` is False, and
+    behind that, the outputs mean nothing.
+
     Args:
         function: `function(obs, state)` of trees of tensors [N, ...] returns a dict of outputs [N, ...] and the new
             "state", as a module of `TorchPolicy` does; the module itself, or a method that samples no action.
-        rollout: [T, N], of tensors on the device of the network, a batch of `sequence_minibatches` for example.
+        rollout: [T, N], of tensors on the device of the network, a batch of `sequence_minibatches` for example; or a
+            `SequenceBatch` [L, B] of tensors.
         state_axis: the axis of the network's states that is the batch, as in `TorchPolicy`.
 
     Returns:
-        The outputs without the state, trees [M, ...]: a row for each of `rollout.flatten()`, in its order.
+        The outputs without the state, trees [M, ...]: a row for each of `rollout.flatten()`, in its order. Of a
+        `SequenceBatch` trees [L+1, B, ...].
 
     Raises:
-        ConfigError: the rollout is not of tensors, or has no states.
-        SpecError: the function returns no such dict, or its state has not the structure of the stored ones.
+        ConfigError: the rollout is none, or not of tensors, or has no states, or these have no such axis.
+        SpecError: the function returns no such dict, or its state has not the structure of the stored ones, or it
+            cannot take such states.
 
     Example:
         >>> import numpy as np
@@ -50,19 +60,40 @@ def unroll(function: Callable[..., Any], rollout: Rollout, *, state_axis: int = 
         torch.Size([10, 8])
     """
     _check_rollout(rollout)
+    if isinstance(rollout, SequenceBatch):
+        return _over_sequences(function, rollout, state_axis)
     begins = rollout.is_first.any(1).tolist()
     state = tree.take(rollout.state, 0)
     outputs = []
     for t in range(rollout.length):
         if t and begins[t]:
             state = _begun(rollout.is_first[t], tree.take(rollout.state, t), state)
-        inside = tree.map(lambda leaf: leaf.movedim(0, state_axis), state)
-        output = _checked(function(tree.take(rollout.obs, t), inside), rollout.num_envs)
-        state = tree.map(lambda leaf: leaf.movedim(state_axis, 0), output["state"])
-        outputs.append({name: value for name, value in output.items() if name != "state"})
+        output, state = _step(function, tree.take(rollout.obs, t), state, state_axis, rollout.num_envs)
+        outputs.append(output)
     found: dict[str, Tree] = tree.map(lambda *steps: torch.stack(steps).flatten(0, 1), *outputs)
     valid = rollout.valid.flatten()
     return found if bool(valid.all()) else tree.take(found, valid)
+
+
+def _over_sequences(function: Callable[..., Any], batch: SequenceBatch, state_axis: int) -> dict[str, Tree]:
+    """The outputs [L+1, B, ...]; no end is inside of a sequence, so that its state runs through."""
+    state, outputs = batch.state, []
+    for t in range(len(batch.mask) + 1):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and t >= batch.burn_in):
+            output, state = _step(function, tree.take(batch.obs, t), state, state_axis, len(batch))
+        outputs.append(output)
+    found: dict[str, Tree] = tree.map(lambda *steps: torch.stack(steps), *outputs)
+    return found
+
+
+def _step(
+    function: Callable[..., Any], obs: Tree, state: Tree, state_axis: int, lanes: int
+) -> tuple[dict[str, Tree], Tree]:
+    """The outputs of one step, and the state behind it, [N, ...]."""
+    inside = arrays.moved(state, state_axis, "unroll(rollout)")
+    output = _checked(with_state(function, obs, inside, "unroll(function)"), lanes)
+    state = tree.map(lambda leaf: leaf.movedim(state_axis, 0), output.pop("state"))
+    return output, state
 
 
 def _begun(is_first: Tensor, stored: Tree, running: Tree) -> Tree:
@@ -74,17 +105,29 @@ def _begun(is_first: Tensor, stored: Tree, running: Tree) -> Tree:
     return tree.map(choose, stored, running, path="state")
 
 
-def _check_rollout(rollout: Rollout) -> None:
+def _check_rollout(rollout: Any) -> None:
+    is_batch = isinstance(rollout, SequenceBatch)
+    if not is_batch and not isinstance(rollout, Rollout):
+        raise _refused(
+            "a rollout, or a batch of outrider.Sequences",
+            f"a {type(rollout).__name__}",
+            "pass what collector.rollout returns, a batch of its sequence_minibatches, or what a replay buffer with "
+            "view=outrider.Sequences(...) samples, as tensors",
+        )
+    name = "batch" if is_batch else "rollout"
     if not isinstance(rollout.reward, Tensor):
-        fix = "pass rollout.torch()"
-        raise ConfigError(
-            explain(expected="a rollout of tensors", found="one of NumPy arrays", where="unroll(rollout)", fix=fix)
-        )
+        raise _refused(f"a {name} of tensors", "one of NumPy arrays", f"pass {name}.torch()")
     if not tree.leaves(rollout.state):
-        fix = "collect with a recurrent policy; other networks need no unrolling: module(rollout.flatten().obs)"
-        raise ConfigError(
-            explain(expected="a rollout with recurrent states", found="none", where="unroll(rollout)", fix=fix)
-        )
+        fix = "collect with a recurrent policy; other networks need no unrolling: "
+        if is_batch:
+            fix += "module(batch.obs). To begin with zeros, pass dataclasses.replace(batch, state=zeros), [B, ...]"
+        else:
+            fix += "module(rollout.flatten().obs)"
+        raise _refused(f"a {name} with recurrent states", "none", fix)
+
+
+def _refused(expected: str, found: str, fix: str) -> ConfigError:
+    return ConfigError(explain(expected=expected, found=found, where="unroll(rollout)", fix=fix))
 
 
 def _checked(output: Any, lanes: int) -> dict[str, Tree]:
@@ -100,4 +143,4 @@ def _checked(output: Any, lanes: int) -> dict[str, Tree]:
             raise SpecError(
                 explain(expected=f"a tensor of {lanes} rows at '{path}'", found=found, where=where, fix=fix)
             )
-    return output
+    return dict(output)
