@@ -74,8 +74,17 @@ def test_numbers_whose_squares_are_not_finite_are_refused(counted):
         (lambda obs, reward, rollout: obs.load_state_dict(obs.state_dict() | {"mean/obs": "x"}), "expected numbers"),
         (lambda obs, reward, rollout: obs.load_state_dict(obs.state_dict() | {"squares/obs": [-1.0] * 3}), "'obs'"),
         (lambda obs, reward, rollout: obs.load_state_dict(obs.state_dict() | {"mean/obs": [np.nan] * 3}), "'obs'"),
+        (lambda obs, reward, rollout: obs.load_state_dict(obs.state_dict() | {"count/obs": 2.5}), "expected numbers"),
+        (
+            lambda obs, reward, rollout: obs.load_state_dict({"count/obs": 2, "mean/obs": [0.0], "squares/obs": [1.0]}),
+            "leaves as before",
+        ),
         (lambda obs, reward, rollout: obs.load_state_dict(reward.state_dict()), "the names"),
-        (lambda obs, reward, rollout: reward.load_state_dict(obs.state_dict()), "moments of the reward"),
+        (lambda obs, reward, rollout: reward.load_state_dict(obs.state_dict()), "leaves as before"),
+        (
+            lambda obs, reward, rollout: outrider.RewardNormalizer(gamma=0.9).load_state_dict(obs.state_dict()),
+            "moments of the reward",
+        ),
         (
             lambda obs, reward, rollout: reward.load_state_dict(reward.state_dict() | {"lanes/step": [1]}),
             "columns of 3 lanes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeVar
@@ -125,7 +126,7 @@ class Normalizer(ABC):
             state: a mapping of names to arrays, or to the lists that JSON makes of them.
 
         Raises:
-            SpecError: it is something else. Nothing has changed then.
+            SpecError: it is something else, or of other leaves than were counted here. Nothing has changed then.
             ConfigError: this is a frozen copy.
         """
         self._check_thawed("load_state_dict")
@@ -155,6 +156,7 @@ class Normalizer(ABC):
                 raise self._refuse(where, "a count, a mean and squares", f"others for '{path}'", fix)
         if len({one.count for one in found.values()}) > 1:
             raise self._refuse(where, "one count for all leaves", f"{ {p: o.count for p, o in found.items()} }", fix)
+        self._check_same(found, where)
         return found
 
     def _restore(self, read: Any) -> None:
@@ -211,11 +213,8 @@ class Normalizer(ABC):
         Raises:
             SpecError: other leaves, other shapes, or numbers that are not finite.
         """
+        self._check_same(more, where)
         own = self._moments
-        shapes, found = ({path: one.mean.shape for path, one in each.items()} for each in (own, more))
-        if own and shapes != found:
-            fix = "use one normaliser for each kind of environment"
-            raise self._refuse(where, f"leaves as before, {shapes}", f"{found}", fix)
         with np.errstate(over="ignore", invalid="ignore"):
             joined = {path: own[path].joined(one) for path, one in more.items()} if own else more
         for path, one in joined.items():
@@ -223,6 +222,13 @@ class Normalizer(ABC):
                 fix = "leave out what is not finite, which would stay in the statistics for ever"
                 raise self._refuse(where, "finite numbers whose squares are finite", f"others in '{path}'", fix)
         return joined
+
+    def _check_same(self, more: dict[str, Moments], where: str) -> None:
+        """Refuse moments of other leaves than were counted."""
+        shapes, found = ({path: one.mean.shape for path, one in each.items()} for each in (self._moments, more))
+        if shapes and found and shapes != found:
+            fix = "use one normaliser for each kind of environment"
+            raise self._refuse(where, f"leaves as before, {shapes}", f"{found}", fix)
 
     def _put(self, moments: dict[str, Moments]) -> None:
         deviations = {path: np.sqrt(one.variance + self.epsilon) for path, one in moments.items()}
@@ -249,7 +255,7 @@ class Normalizer(ABC):
 
 def _moments_of(state: Mapping[str, Any], path: str) -> Moments:
     mean, squares = (np.array(state[f"{part}/{path}"], np.float64) for part in ("mean", "squares"))
-    return Moments(int(np.asarray(state[f"count/{path}"]).item()), mean, squares)
+    return Moments(operator.index(np.asarray(state[f"count/{path}"]).item()), mean, squares)
 
 
 def _is_float(leaf: Array) -> bool:
