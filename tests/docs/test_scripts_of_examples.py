@@ -36,3 +36,10 @@ def test_ppo_learns_a_little():
     assert 40 <= greedy <= 500
     assert 40 <= sampled <= 500
     assert len((EXAMPLES / "ppo.py").read_text().splitlines()) < 100
+
+
+def test_sac_runs_to_its_end():
+    shown = run("sac.py", "--steps", "1200")
+    # What 200 updates bring differs from machine to machine; the worst return of an episode is -3255.
+    assert -3256 <= float(re.search(r"mean return (-[\d.]+) of 100 episodes", shown)[1]) <= -100
+    assert len((EXAMPLES / "sac.py").read_text().splitlines()) < 150
