@@ -87,7 +87,7 @@ def test_lists_are_as_good_as_arrays():
         ({"obs": {"place": [[1, 1e300]] * 2, "eye": np.zeros((2, 2, 2), "u1")}}, "obs/place"),
         ({"next_obs": None}, "next_obs"),
         ({"value": [1.0, None]}, "extras/value"),
-        ({"other": [1.0, 2.0]}, "extras"),
+        ({"other": [1.0, 2.0]}, "other"),
         ({"info": {"x": [1, 2]}}, "info"),
         ({"obs_info": None}, "obs_info"),
         ({"state": [1, 2]}, "state"),
@@ -102,6 +102,33 @@ def test_what_does_not_fit_is_refused_by_name(wrong, where):
         replay.add(**columns(**wrong))
     replay.check()
     assert_alike(replay, other)
+
+
+def test_columns_that_are_none_are_told_what_ends_an_episode():
+    words = r"expected extras of the spec: \['value'\], found 'done', which is no column.*'terminated' and 'truncated'"
+    with pytest.raises(SpecError, match=words):
+        ReplayBuffer(20, SPEC).add(**columns(done=np.zeros(2, bool)))
+    given = columns()
+    del given["value"]
+    with pytest.raises(SpecError, match=r"expected 'value', an extra of the spec, found no extras.*pass value="):
+        ReplayBuffer(20, SPEC).add(**given)
+
+
+def test_tensors_are_taken_with_their_gradients_left_behind():
+    torch = pytest.importorskip("torch")
+    right = columns()
+    tensors = {
+        "value": torch.tensor(right["value"], requires_grad=True),
+        "action": torch.tensor(right["action"]),
+        "reward": torch.tensor(right["reward"], requires_grad=True),
+        "obs": {key: torch.tensor(leaf) for key, leaf in right["obs"].items()},
+    }
+    replay, arrays = ReplayBuffer(20, SPEC), ReplayBuffer(20, SPEC)
+    replay.add(**right | tensors)
+    arrays.add(**right)
+    assert_alike(replay, arrays)
+    with pytest.raises(SpecError, match=r"add\(\.\.\.\) at 'extras/value'.*Tensor"):
+        replay.add(**columns(value=torch.zeros(2, dtype=torch.bfloat16)))
 
 
 @pytest.mark.parametrize(

@@ -47,12 +47,12 @@ def test_conforming_arrays_pass_as_they_are_in_any_order_of_keys(n):
 def nested(n):
     state = (np.zeros((n, 2, 4)), np.ones((n, 2, 4)))
     action = {"b": (np.zeros(n), np.ones((n, 2))), "a": np.zeros(n, np.int8)}
-    return {"state": state, "action": action, "info": {"depth": {"x": np.zeros(n)}}, "none": None}
+    return {"state": state, "action": action, "more": {"depth": {"x": np.zeros(n)}}, "none": None}
 
 
 def test_nested_outputs_with_state():
     schema = OutputSchema.of(nested(3), 3, state=nested(3)["state"])
-    assert schema.paths == ["action/b/0", "action/b/1", "action/a", "extras/info/depth/x", "state/0", "state/1"]
+    assert schema.paths == ["action/b/0", "action/b/1", "action/a", "extras/more/depth/x", "state/0", "state/1"]
     later = nested(5)
     leaves = schema.leaves(later, 5)
     assert leaves[1] is later["action"]["b"][1]
@@ -135,7 +135,7 @@ def test_nested_structure_that_differs_is_named_by_its_path():
     schema = OutputSchema.of(nested(2), 2, state=nested(2)["state"])
     cases = {
         "action/b": lambda o: o["action"].update(b=(np.zeros(2),)),
-        "info/depth": lambda o: o["info"].update(depth={"y": np.zeros(2)}),
+        "more/depth": lambda o: o["more"].update(depth={"y": np.zeros(2)}),
         "none": lambda o: o.update(none=np.zeros(2)),
         "state": lambda o: o.update(state=[np.zeros(2)]),
     }
@@ -160,6 +160,10 @@ def test_nested_structure_that_differs_is_named_by_its_path():
         ),
         ({"action": np.zeros(2), "state": np.zeros((3, 3))}, np.zeros((2, 3)), r"'state': expected 2 rows"),
         ({"action": np.zeros(3)}, None, r"'action': expected 2 rows"),
+        *(
+            ({"action": np.zeros(2), name: np.zeros(2)}, None, rf"names of their own, found '{name}'.*'policy_{name}'")
+            for name in ("reward", "terminated", "obs", "next_obs", "env_id", "is_first", "final_obs")
+        ),
         ({"action": np.zeros(2), "v": np.zeros((1, 2))}, None, r"'extras/v': expected 2 rows"),
     ),
 )

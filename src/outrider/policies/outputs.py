@@ -10,6 +10,7 @@ from outrider import tree
 from outrider.errors import PolicyError, explain
 from outrider.policies.action_check import check_action
 from outrider.policies.base import ActionConvention
+from outrider.records import Rollout, Steps
 from outrider.spec import LeafSpec, specs_of
 from outrider.tree import Tree
 
@@ -91,8 +92,9 @@ class OutputSchema:
             convention: the policy's `actions`.
 
         Raises:
-            PolicyError: the output is no dict with an action, a leaf is no array of n rows, the actions do not fit the
-                space, or the state is not of the structure, shape and dtype of the initial one.
+            PolicyError: the output is no dict with an action, an extra is called like a column of records, a leaf is no
+                array of n rows, the actions do not fit the space, or the state is not of the structure, shape and dtype
+                of the initial one.
         """
         _check_keys(output, state)
         action = as_arrays(output["action"], n, "action")
@@ -196,7 +198,7 @@ def _kind(value: Tree) -> str:
 
 
 def _check_keys(output: Any, state: Tree) -> None:
-    """Refuse a first output without action, or with a state where there should be none, or the other way round."""
+    """Refuse a first output without action, with an extra called like a column, or a state that is not wanted."""
     if not isinstance(output, dict) or "action" not in output:
         expected, found = 'a dict with the key "action"', _kind(output)
         fix = 'return {"action": actions} from act(), with extras as further keys'
@@ -206,9 +208,17 @@ def _check_keys(output: Any, state: Tree) -> None:
     elif state is not None and "state" not in output:
         expected, found = 'the key "state": initial_state(n) returned one', f"keys {sorted(output, key=str)}"
         fix = "return the new state from act()"
+    elif taken := [key for key in output if key not in ("action", "state") and _is_taken(key)]:
+        expected, found = "extras with names of their own", f"{taken[0]!r}, which records have themselves"
+        fix = f"give the extra another name, e.g. 'policy_{taken[0]}'"
     else:
         return
     raise PolicyError(explain(expected=expected, found=found, where="policy output", fix=fix))
+
+
+def _is_taken(name: object) -> bool:
+    """Whether records have something of that name, so that an extra could be taken for it."""
+    return isinstance(name, str) and any(hasattr(kind, name) for kind in (Rollout, Steps))
 
 
 def _check_rows(array: Array, n: int, path: str) -> Array:

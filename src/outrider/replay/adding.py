@@ -10,6 +10,7 @@ import numpy as np
 
 from outrider import tree
 from outrider.errors import ConfigError, SpecError, explain
+from outrider.replay.columns import require_extras
 from outrider.replay.frames import Frames, Pick
 from outrider.replay.gathering import observations
 from outrider.replay.leaves import Leaves, as_array, fitted
@@ -142,6 +143,7 @@ class Adder:
         Raises:
             SpecError: something cannot be made one.
         """
+        require_extras(given["extras"], self._spec.extras, WHERE)
         shape = (count, *self._ring.spec.reward.shape)
         given = given | {"reward": _column(given["reward"], FLOAT64, shape, "reward")}
         found: dict[str, Tree] = self._given.fitted(given, WHERE)

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from outrider.errors import SpecError, explain
 from outrider.records.step_spec import StepSpec
 from outrider.replay.storage import Storage, allocate
 from outrider.spec import LeafSpec, row_nbytes
 
-__all__ = ["FINAL", "FLAGS", "NUMBERS", "allocate_columns", "column_specs", "columns_nbytes"]
+__all__ = ["FINAL", "FLAGS", "NUMBERS", "allocate_columns", "column_specs", "columns_nbytes", "require_extras"]
 
 FLAGS = ("terminated", "truncated", "cut")
 NUMBERS = ("episode_id", "step", "version")
@@ -62,3 +63,32 @@ def _record(spec: StepSpec) -> np.dtype[Any]:
     reward = ("reward", spec.reward.dtype, spec.reward.shape)
     numbers = [(name, np.int64) for name in (*NUMBERS, "run")]
     return np.dtype([reward, *numbers, (FINAL, np.int32), *[(name, np.bool_) for name in FLAGS]], align=True)
+
+
+def require_extras(given: dict[str, Any], wanted: dict[str, Any], where: str) -> None:
+    """Refuse extras that a spec has not, and those that it has and that are missing.
+
+    Raises:
+        SpecError: names the first one.
+    """
+    for name in given:
+        if name not in wanted:
+            raise SpecError(
+                explain(
+                    expected=f"extras of the spec: {sorted(wanted) or 'none'}",
+                    found=f"'{name}', which is no column",
+                    where=where,
+                    fix="leave it out, or declare it in StepSpec(extras=...); what ends an episode are two columns, "
+                    "'terminated' and 'truncated'",
+                )
+            )
+    for name in wanted:
+        if name not in given:
+            raise SpecError(
+                explain(
+                    expected=f"'{name}', an extra of the spec",
+                    found=f"the extras {sorted(given)}" if given else "no extras",
+                    where=where,
+                    fix=f"pass {name}=, one row for each lane, or make the buffer with a spec without it",
+                )
+            )

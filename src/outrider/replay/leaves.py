@@ -123,6 +123,9 @@ def as_array(value: Any, spec: LeafSpec, where: str) -> Any:
     """
     if isinstance(value, np.ndarray):
         return value
+    if hasattr(value, "detach"):
+        # A tensor; NumPy takes none that has a gradient or is on another device.
+        value = value.detach().cpu()
     if isinstance(spec, RaggedSpec):
         return objects(value, (len(value),)) if isinstance(value, list) else np.asarray(value, object)
     try:
