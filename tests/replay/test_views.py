@@ -321,6 +321,29 @@ def test_what_goal_functions_return_is_checked(functions, name):
         replay.sample(50)
 
 
+def test_goal_functions_that_return_the_wrong_kind_are_told_the_right_one():
+    replay = one_episode(replace(HINDSIGHT, terminated=lambda achieved, desired, info: np.zeros(len(achieved))))
+    with pytest.raises(
+        SpecError, match=r"dtype float64\. To fix it: return one bool, e\.g\. distance < 0\.05, for each"
+    ):
+        replay.sample(50)
+    replay = one_episode(replace(HINDSIGHT, reward=lambda achieved, desired, info: 0.0))
+    with pytest.raises(SpecError, match="return one float, for each row"):
+        replay.sample(50)
+
+
+@pytest.mark.parametrize("name", ("reward", "terminated"))
+def test_an_info_that_a_goal_function_misses_is_named(name):
+    def wants(achieved, desired, info):
+        return info["is_success"]
+
+    replay = one_episode(replace(HINDSIGHT, **{name: wants}))
+    words = rf"Hindsight\({name}=\.\.\.\): .*infos than \[\].*looks for 'is_success'.*info_keys="
+    with pytest.raises(SpecError, match=words) as caught:
+        replay.sample(50)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
 @pytest.mark.parametrize(
     "changed",
     ({"strategy": "past"}, {"k": 0}, {"reward": None}, {"terminated": 1}, {"gamma": 2}, {"keys": ("a", "b")}),

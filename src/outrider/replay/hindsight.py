@@ -185,32 +185,49 @@ class HindsightLook:
 
     def _put_goals(self, batch: TransitionBatch, chosen: np.ndarray, rows: np.ndarray) -> None:
         """Give the rows `chosen`, int64 [M], of a batch the goals achieved behind the steps in `rows`."""
-        view, keys, count = self._view, self._view.keys, len(chosen)
+        view, keys = self._view, self._view.keys
         goals = observations(self._ring, behind(self._ring, rows), keys.achieved)
         for obs in (batch.obs, batch.next_obs):
             tree.put(obs[keys.desired], chosen, goals)
         achieved = take(batch.next_obs[keys.achieved], chosen)
         info = take(batch.info, chosen)
-        terminated = _column(view.terminated(achieved, goals, info), np.bool_, count, "terminated")
-        batch.reward[chosen] = _column(view.reward(achieved, goals, info), np.float64, count, "reward")
+        terminated = _column(view.terminated, (achieved, goals, info), np.dtype(np.bool_), "terminated")
+        batch.reward[chosen] = _column(view.reward, (achieved, goals, info), np.dtype(np.float64), "reward")
         batch.terminated[chosen] = terminated
         batch.discount[chosen] = np.where(terminated, 0.0, view.gamma)
 
 
-def _column(values: Any, dtype: Any, count: int, name: str) -> np.ndarray:
-    """What a function of the user has returned.
+def _column(
+    function: GoalFunction, given: tuple[Tree, Tree, dict[str, Any]], dtype: np.dtype[Any], name: str
+) -> np.ndarray:
+    """What a function of the user returns for goals and infos.
 
     Raises:
-        SpecError: it is not one value of that kind for each row.
+        SpecError: it is not one value of that kind for each row, or the function looks for an info that is not there.
     """
-    array = np.asarray(values)
-    if array.shape != (count,) or not np.can_cast(array.dtype, dtype, "same_kind"):
+    where, count = f"Hindsight({name}=...)", len(tree.leaves(given[1])[0])
+    try:
+        array = np.asarray(function(*given))
+    except KeyError as error:
+        if not error.args or error.args[0] in given[2]:
+            raise
         raise SpecError(
             explain(
-                expected=f"shape {(count,)}, dtype {np.dtype(dtype)}",
+                expected=f"a function that needs no other infos than {sorted(given[2])}, which the buffer has",
+                found=f"one that looks for {error.args[0]!r}",
+                where=where,
+                fix="ask the environments for it with info_keys= of outrider.Envs, and make the buffer with "
+                "collector.new_replay; or compute it from the goals alone",
+            )
+        ) from error
+    if array.shape != (count,) or not np.can_cast(array.dtype, dtype, "same_kind"):
+        kind = "bool, e.g. distance < 0.05" if dtype == np.bool_ else "float"
+        raise SpecError(
+            explain(
+                expected=f"shape {(count,)}, dtype {dtype}",
                 found=f"shape {array.shape}, dtype {array.dtype}",
-                where=f"Hindsight({name}=...)",
-                fix="return one value for each row of the goals",
+                where=where,
+                fix=f"return one {kind}, for each row of the goals",
             )
         )
     return array
