@@ -137,6 +137,18 @@ def test_a_sum_begins_anew_behind_steps_that_are_missing():
     np.testing.assert_allclose(normalizer.moments["reward"].mean, np.mean([1, 2.5, 5, 8.5, 3]))
 
 
+def test_a_sum_does_not_go_on_into_the_middle_of_another_episode():
+    """Steps 0 and 1 of one, step 2 of the next: the numbers of steps alone would look like one episode."""
+    rollout = StepSpec(obs=PLAIN, action=LeafSpec((), I8), num_envs=1).zeros(3)
+    ids = np.array([[0], [0], [1]])
+    rollout = dataclasses.replace(rollout, reward=np.ones((3, 1)), episode_id=ids)
+    for parts in ([rollout], [rollout[:2], rollout[2:]]):
+        normalizer = outrider.RewardNormalizer(gamma=0.5)
+        for part in parts:
+            normalizer.update(part)
+        np.testing.assert_allclose(normalizer.moments["reward"].mean, np.mean([1, 1.5, 1]))
+
+
 def test_episodes_are_counted_as_their_steps():
     rollout = rollout_of(np.random.default_rng(3))
     for make in (outrider.ObsNormalizer, lambda: outrider.RewardNormalizer(gamma=0.9)):
