@@ -71,10 +71,18 @@ def test_moments_of_parts_are_those_of_all_in_any_order(seed, cuts, offset, dtyp
 
 
 def test_a_mean_of_many_is_summed_in_double_precision():
-    rows = np.full((300_000, 1), 0.1, np.float32)
-    moments = Moments.of(rows)
+    moments = Moments.of(np.full((300_000, 1), 0.1, np.float32))
     assert abs(moments.mean.item() - float(np.float32(0.1))) < 1e-15
     assert moments.variance.item() < 1e-30
+
+
+def test_numbers_far_from_zero_keep_their_digits():
+    rows = 1e12 + np.random.default_rng(0).normal(size=(131_072, 2))
+    moments = Moments.of(rows)
+    mean = math.fsum(rows[:, 0]) / len(rows)
+    np.testing.assert_allclose(moments.mean[0], mean, rtol=1e-16)
+    variance = math.fsum((rows[:, 0] - mean) ** 2) / len(rows)
+    np.testing.assert_allclose(moments.variance[0], variance, rtol=1e-8)
 
 
 @given(seed=SEEDS, dummies=st.sampled_from((0.0, 0.3)), form=st.sampled_from(("rollout", "steps", "torch", "parts")))
