@@ -71,11 +71,13 @@ def let_go(lanes: Any, counts: Any, bounds: tuple[Any, ...], records: Any, every
     found = rows_ahead(lanes, amounts, tails, len(records))
     for i in range(len(lanes)):
         tails[lanes[i]] += amounts[i]
+    if every:
+        return found if len(found) else None
     kept = 0
     for row in found:
-        if every or records[row].final != -1:
-            found[kept] = row
-            kept += 1
+        # Written in any case, and counted where it is to stay: a branch would be guessed wrong at each end.
+        found[kept] = row
+        kept += records[row].final != -1
     return found[:kept] if kept else None
 
 

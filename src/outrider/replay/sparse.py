@@ -57,6 +57,7 @@ class Sparse:
         # Slots that are not in use, of which the last are taken next.
         self._free = list(range(LEAST))[::-1]
         self._unknown = 0
+        self._is_ragged = any(isinstance(leaf, RaggedLeaf) for leaf in tree.leaves(self.table))
 
     def __len__(self) -> int:
         """How many rows have a value."""
@@ -89,7 +90,8 @@ class Sparse:
         slots = self.at[rows]
         if not np.count_nonzero(slots != ABSENT):
             return
-        self._unknown -= int((slots == UNKNOWN).sum())
+        if self._unknown:
+            self._unknown -= int(np.count_nonzero(slots == UNKNOWN))
         slots = slots[slots >= 0]
         self.at[rows] = ABSENT
         self.owner[slots] = -1
@@ -119,6 +121,8 @@ class Sparse:
 
     def _empty(self, slots: np.ndarray) -> None:
         """Let go of ragged values, which cost as long as they are there."""
+        if not self._is_ragged:
+            return
         for leaf in tree.leaves(self.table):
             if isinstance(leaf, RaggedLeaf):
                 for slot in slots.tolist():
