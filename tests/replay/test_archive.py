@@ -183,3 +183,11 @@ def test_places_that_are_none_are_refused(tmp_path):
     for bad in ("", ".", "/", tmp_path, tmp_path / "file" / "x", tmp_path / ("long" * 80)):
         with pytest.raises(ReplayError):
             write(bad)
+
+
+def test_a_pipe_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ReplayError, match="would be replaced"):
+        write(tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
+    assert names(tmp_path) == ["pipe"]

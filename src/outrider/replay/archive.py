@@ -48,6 +48,9 @@ def write(path: str | os.PathLike[str], fill: Callable[[Writer], dict[str, Any]]
     try:
         if not target.name or target.is_dir():
             raise IsADirectoryError(target)
+        if target.exists() and not target.is_file():
+            msg = f"{target} is a device, a pipe or a socket, and would be replaced"
+            raise OSError(msg)
         with _partial(target) as (file, partial):
             _write(file, fill)
             file.flush()
