@@ -46,11 +46,7 @@ def write(path: str | os.PathLike[str], fill: Callable[[Writer], dict[str, Any]]
     # Not the link, but what it points to, is replaced.
     target = Path(os.path.realpath(path))
     try:
-        if not target.name or target.is_dir():
-            raise IsADirectoryError(target)
-        if target.exists() and not target.is_file():
-            msg = f"{target} is a device, a pipe or a socket, and would be replaced"
-            raise OSError(msg)
+        _require_replaceable(target)
         with _partial(target) as (file, partial):
             _write(file, fill)
             file.flush()
@@ -63,6 +59,14 @@ def write(path: str | os.PathLike[str], fill: Callable[[Writer], dict[str, Any]]
         raise _refused(
             "a place where the file can be written", found, target, "free space, or choose another"
         ) from error
+
+
+def _require_replaceable(target: Path) -> None:
+    if not target.name or target.is_dir():
+        raise IsADirectoryError(target)
+    if target.exists() and not target.is_file():
+        msg = f"{target} is a device, a pipe or a socket, and would be replaced"
+        raise OSError(msg)
 
 
 def packed(fill: Callable[[Writer], dict[str, Any]]) -> bytes:
