@@ -43,3 +43,11 @@ def test_sac_runs_to_its_end():
     # What 200 updates bring differs from machine to machine; the worst return of an episode is -3255.
     assert -3256 <= float(re.search(r"mean return (-[\d.]+) of 100 episodes", shown)[1]) <= -100
     assert len((EXAMPLES / "sac.py").read_text().splitlines()) < 150
+
+
+def test_recurrent_ppo_runs_to_its_end():
+    shown = run("ppo_recurrent.py", "--steps", "4096")
+    for name in ("greedy", "sampled"):
+        # An episode has 8 steps at least.
+        assert 8 <= float(re.search(rf"{name} ([\d.]+)", shown)[1]) <= 500
+    assert len((EXAMPLES / "ppo_recurrent.py").read_text().splitlines()) < 150
