@@ -1,6 +1,7 @@
 """PPO with a recurrent network on a CartPole-v1 that shows no velocities; 500 is the most.
 
-Mean return of 100 episodes after 200 000 steps, greedy / sampled: 488 / 391 with seed 0, 489 / 306 with seed 1.
+Mean return of 100 episodes after 200 000 steps, seeds 0, 1, 2: 488, 489, 364 (greedy); 391, 306, 280 (sampled). The
+feed-forward network of ppo.py has 43 and 47 or 48 on it.
 
     python examples/ppo_recurrent.py --steps 200000 --seed 0
 """
