@@ -1,8 +1,8 @@
 """DQN with prioritized n-step replay on CartPole-v1, where 500 is the most.
 
-Double DQN (van Hasselt et al. 2016), n-step targets, prioritized replay (Schaul et al. 2016). The last greedy policy had
-mean returns of 486, 500, 500, 500 and 500 after 50 000 steps with seeds 0 to 4, and of 487 to 500 with eight other seeds,
-in 40 to 60 seconds of processor time each.
+Double DQN (van Hasselt et al. 2016), n-step targets, prioritized replay (Schaul et al. 2016). The last greedy policy
+had mean returns of 486, 500, 500, 500 and 500 after 50 000 steps with seeds 0 to 4, and of 487 to 500 with eight other
+seeds, in 40 to 60 seconds of processor time each.
 
     python examples/dqn.py --steps 50000 --seed 0
 """
