@@ -128,6 +128,17 @@ def test_what_a_file_cannot_hold_is_asked_for(tmp_path):
     same(outrider.ReplayBuffer.load(tmp_path / "file", view=view).sample(4), replay.sample(4))
 
 
+@pytest.mark.parametrize("alpha", (0.5, 1.0))
+def test_priorities_are_those_of_the_exponent_they_were_saved_with(tmp_path, alpha):
+    replay, _ = filled(4, outrider.Prioritized(0.5, beta=lambda draws: 0.4))
+    replay.update(replay.sample(4).index, np.full(4, 64.0))
+    numbers = replay._draws.state()["numbers"]
+    replay.save(tmp_path / "file")
+    again = outrider.ReplayBuffer.load(tmp_path / "file", sampler=outrider.Prioritized(alpha, beta=lambda draws: 0.4))
+    assert numbers.max() == 8
+    assert again._draws.state()["numbers"].tolist() == (numbers.tolist() if alpha == 0.5 else [1.0] * 4)
+
+
 def test_memory_may_be_elsewhere_afterwards(tmp_path):
     replay, _ = filled(40, storage=outrider.Memmap(tmp_path / "rows"))
     replay.save(tmp_path / "file")

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,8 @@ __all__ = ["Reader", "Writer", "packed", "write"]
 
 FORMAT, VERSION = "outrider replay buffer", 1
 META = "meta.json"
-DAMAGE = (OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile)
+READING = (OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError)
+DAMAGE = (*READING, zipfile.BadZipFile, zlib.error)
 """What comes of reading a file with bits that were changed."""
 
 CHUNK = 1 << 24

@@ -1,4 +1,4 @@
-"""Views and samplers as JSON: the name of their class, and its fields where these are plain values."""
+"""Views and samplers as JSON: the name of their class, and those of its fields that are plain values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def describe(part: Any) -> dict[str, Any]:
-    """Say what a view or sampler is; "fields" is None where one of them is a function or another object.
+    """Say what a view or sampler is: its plain fields, and the names of those that are functions or other objects.
+
+    "fields" is None where nobody knows what its fields are.
 
     Example:
         >>> from outrider.replay.transitions import Transitions
@@ -25,8 +27,14 @@ def describe(part: Any) -> dict[str, Any]:
     kind = type(part)
     known = dataclasses.is_dataclass(kind)
     fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)} if known else {}
-    plain = known and all(isinstance(value, PLAIN) for value in fields.values())
-    return {"module": kind.__module__, "class": kind.__qualname__, "fields": fields if plain else None}
+    plain = {name: value for name, value in fields.items() if isinstance(value, PLAIN)}
+    others = sorted(fields.keys() - plain)
+    return {
+        "module": kind.__module__,
+        "class": kind.__qualname__,
+        "fields": plain if known else None,
+        "others": others,
+    }
 
 
 def revive(described: dict[str, Any], argument: str) -> Any:
@@ -40,7 +48,7 @@ def revive(described: dict[str, Any], argument: str) -> Any:
         ReplayError: it is not one of Outrider's, or not all of it was plain.
     """
     name = f"{described['module']}.{described['class']}"
-    if described["fields"] is None or not name.startswith(HOME):
+    if described["fields"] is None or described["others"] or not name.startswith(HOME):
         raise ReplayError(
             explain(
                 expected=f"{argument}=..., because the file cannot hold functions or classes of your own",
