@@ -86,7 +86,7 @@ def child():
 thread = threading.Thread(target=add)
 thread.start()
 try:
-    for _ in range(30):
+    for _ in range(8):
         fork(child)
 finally:
     go_on = False
